@@ -1,0 +1,45 @@
+/* Files: whole reads, read-only mappings, and writes that appear whole or not at all. */
+#ifndef PL_BASE_FILE_H
+#define PL_BASE_FILE_H
+
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/error.h"
+
+/* A read-only mapping of a whole file; data is NULL for an empty file. */
+typedef struct pl_map {
+    const unsigned char *data;
+    size_t size;
+} pl_map;
+
+int pl_map_open(pl_error *err, const char *path, pl_map *map); /* PL_ENOENT, PL_EIO; folders are refused */
+void pl_map_close(pl_map *map);                                /* {0} is fine */
+
+/* Appends the whole file to buf. */
+int pl_file_read(pl_error *err, const char *path, pl_buf *buf);
+bool pl_file_exists(const char *path); /* a regular file (links followed) */
+bool pl_dir_exists(const char *path);
+int pl_dir_make(pl_error *err, const char *path);   /* with its parents; one that is there is fine */
+int pl_dir_remove(pl_error *err, const char *path); /* with all that is in it; one that is absent is fine */
+int pl_dir_sync(pl_error *err, const char *path);   /* fsync of the folder itself */
+int pl_path_join(pl_error *err, const char *dir, const char *name, char **out); /* the caller frees */
+
+/* A file that is written beside its final place (path.tmp), synced and renamed on commit. Until then the old file, if
+   any, stays as it was. */
+typedef struct pl_writer {
+    int fd;
+    char *path, *temporary;
+    char *buffer;
+    size_t used;
+    uint64_t written; /* bytes so far, buffered ones included */
+} pl_writer;
+
+int pl_writer_open(pl_error *err, pl_writer *w, const char *path);
+int pl_writer_write(pl_error *err, pl_writer *w, const void *bytes, size_t size); /* PL_EIO says which file and why */
+int pl_writer_commit(pl_error *err, pl_writer *w);                                /* flush, fsync, rename, close */
+void pl_writer_abort(pl_writer *w); /* removes what was written; nothing to do after a commit; {0} with fd -1 is fine */
+/* The whole content at once, through a pl_writer. */
+int pl_file_write(pl_error *err, const char *path, const void *bytes, size_t size);
+
+#endif

@@ -1,0 +1,103 @@
+#include "base/json.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+
+int pl_json_parse(pl_error *err, const char *where, const char *text, size_t size, json_t **out)
+{
+    json_error_t e;
+    *out = json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &e);
+    if (*out) return 0;
+    if (json_error_code(&e) == json_error_out_of_memory) return PL_FAIL_NOMEM(err);
+    return PL_FAIL(err, PL_EINPUT, "%s:%d: is not valid JSON: %s", where, e.line < 0 ? 1 : e.line, e.text);
+}
+
+int pl_json_read(pl_error *err, const char *path, json_t **out)
+{
+    pl_map map;
+    PL_TRY(pl_map_open(err, path, &map));
+    int rc = pl_json_parse(err, path, map.data ? (const char *)map.data : "", map.size, out);
+    pl_map_close(&map);
+    return rc;
+}
+
+int pl_json_write(pl_error *err, const char *path, const json_t *value)
+{
+    char *text = json_dumps(value, JSON_INDENT(2) | JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
+    if (!text) return PL_FAIL_NOMEM(err);
+    size_t size = strlen(text);
+    text[size] = '\n'; /* in the place of the terminating 0, which a write does not need */
+    int rc = pl_file_write(err, path, text, size + 1);
+    free(text);
+    return rc;
+}
+
+const char *pl_json_type_name(const json_t *value)
+{
+    if (!value) return "nothing";
+    switch (json_typeof(value)) {
+    case JSON_OBJECT: return "an object";
+    case JSON_ARRAY: return "a list";
+    case JSON_STRING: return "a string";
+    case JSON_INTEGER: return "a whole number";
+    case JSON_REAL: return "a number";
+    case JSON_TRUE: return "true";
+    case JSON_FALSE: return "false";
+    case JSON_NULL: return "null";
+    }
+    return "something else";
+}
+
+static int wrong_type(pl_error *err, const char *where, const char *key, const json_t *value, const char *expected)
+{
+    return PL_FAIL(err, PL_EINPUT, "%s: %s is %s; %s was expected", where, key, pl_json_type_name(value), expected);
+}
+
+int pl_json_int(pl_error *err, const char *where, const json_t *object, const char *key, int64_t *out)
+{
+    const json_t *v = json_object_get(object, key);
+    if (!v || json_is_null(v)) return 0;
+    if (json_is_integer(v)) {
+        *out = json_integer_value(v);
+        return 0;
+    }
+    /* Python code often writes 2.0 where 2 is meant. */
+    if (json_is_real(v) && fabs(json_real_value(v)) < 9e15 && json_real_value(v) == floor(json_real_value(v))) {
+        *out = (int64_t)json_real_value(v);
+        return 0;
+    }
+    return wrong_type(err, where, key, v, "a whole number");
+}
+
+int pl_json_real(pl_error *err, const char *where, const json_t *object, const char *key, double *out)
+{
+    const json_t *v = json_object_get(object, key);
+    if (!v || json_is_null(v)) return 0;
+    if (!json_is_number(v)) return wrong_type(err, where, key, v, "a number");
+    *out = json_number_value(v);
+    return 0;
+}
+
+int pl_json_bool(pl_error *err, const char *where, const json_t *object, const char *key, bool *out)
+{
+    const json_t *v = json_object_get(object, key);
+    if (!v || json_is_null(v)) return 0;
+    if (!json_is_boolean(v)) return wrong_type(err, where, key, v, "true or false");
+    *out = json_is_true(v);
+    return 0;
+}
+
+int pl_json_string(pl_error *err, const char *where, const json_t *object, const char *key, const char **out)
+{
+    const json_t *v = json_object_get(object, key);
+    if (!v || json_is_null(v)) return 0;
+    if (!json_is_string(v)) return wrong_type(err, where, key, v, "a string");
+    if (strlen(json_string_value(v)) != json_string_length(v)) {
+        return PL_FAIL(err, PL_EINPUT, "%s: %s has a zero byte in it", where, key);
+    }
+    *out = json_string_value(v);
+    return 0;
+}

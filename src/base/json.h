@@ -1,0 +1,26 @@
+/* JSON through jansson, with errors that name the file, the line or the field, and what was expected. */
+#ifndef PL_BASE_JSON_H
+#define PL_BASE_JSON_H
+
+#include <jansson.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+/* Reads a document; duplicate keys, bad UTF-8 and trailing bytes are errors (PL_EINPUT with `where`:line). NaN and
+   Infinity, which Python writes, are errors too. The caller calls json_decref. */
+int pl_json_parse(pl_error *err, const char *where, const char *text, size_t size, json_t **out);
+int pl_json_read(pl_error *err, const char *path, json_t **out);
+/* Writes it with two spaces of indentation and a final newline, whole or not at all; keys stay in their order. */
+int pl_json_write(pl_error *err, const char *path, const json_t *value);
+
+/* Fields of an object. `where` is the file's name, for messages. An absent or null field leaves *out as it is (so set
+   the default first) and returns 0; a value of another type is PL_EINPUT. Strings are borrowed from the document. */
+int pl_json_int(pl_error *err, const char *where, const json_t *object, const char *key, int64_t *out);
+int pl_json_real(pl_error *err, const char *where, const json_t *object, const char *key, double *out); /* ints too */
+int pl_json_bool(pl_error *err, const char *where, const json_t *object, const char *key, bool *out);
+int pl_json_string(pl_error *err, const char *where, const json_t *object, const char *key, const char **out);
+/* "object", "string"...: how messages name a value's type. */
+const char *pl_json_type_name(const json_t *value);
+
+#endif

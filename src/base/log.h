@@ -1,0 +1,14 @@
+/* What the library has to tell while it works goes through a sink that the caller owns: it never prints by itself. */
+#ifndef PL_BASE_LOG_H
+#define PL_BASE_LOG_H
+
+enum pl_log_level { PL_LOG_INFO, PL_LOG_WARNING };
+
+typedef struct pl_log {
+    void (*sink)(void *user, enum pl_log_level level, const char *message); /* NULL: nobody listens */
+    void *user;
+} pl_log;
+
+void pl_logf(const pl_log *log, enum pl_log_level level, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+#endif
