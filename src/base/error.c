@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
-int pl_error_set(pl_error *err, int code, const char *file, int line, const char *format, ...)
+void pl_error_set(pl_error *err, int code, const char *file, int line, const char *format, ...)
 {
-    if (err->code != 0) return code;
+    if (err->code != 0) return;
     err->code = code;
     err->file = file;
     err->line = line;
@@ -13,7 +13,6 @@ int pl_error_set(pl_error *err, int code, const char *file, int line, const char
     va_start(args, format);
     vsnprintf(err->message, sizeof err->message, format, args);
     va_end(args);
-    return code;
 }
 
 int pl_error_prefix(pl_error *err, const char *format, ...)

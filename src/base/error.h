@@ -33,8 +33,8 @@ typedef struct pl_error {
     char message[2048];
 } pl_error;
 
-/* Records the first error (later ones are ignored until pl_error_clear) and returns code. */
-int pl_error_set(pl_error *err, int code, const char *file, int line, const char *format, ...)
+/* Records the first error; later ones are ignored until pl_error_clear. */
+void pl_error_set(pl_error *err, int code, const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 /* Puts "prefix: " in front of the message that is recorded. Returns the recorded code. */
 int pl_error_prefix(pl_error *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -42,7 +42,9 @@ void pl_error_clear(pl_error *err);
 const char *pl_error_text(int code); /* "wrong input"; never NULL */
 const char *pl_error_name(int code); /* "PL_EINPUT"; never NULL */
 
-#define PL_FAIL(err, code, ...) pl_error_set((err), (code), __FILE__, __LINE__, __VA_ARGS__)
+/* Records and yields the code, so that `return PL_FAIL(err, PL_EINPUT, "...")` reads well and compilers see it is < 0.
+ */
+#define PL_FAIL(err, code, ...) (pl_error_set((err), (code), __FILE__, __LINE__, __VA_ARGS__), (int)(code))
 #define PL_FAIL_NOMEM(err) PL_FAIL((err), PL_ENOMEM, "out of memory")
 
 /* Return at once, or go to cleanup, with the code of what failed. PL_GO needs `int rc` and a label. */
