@@ -1,0 +1,142 @@
+#include "tensor/tensor.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+    const char *name;
+    int size;
+} dtypes[PL_DTYPE_COUNT] = {
+    [PL_F32] = {"f32", 4},
+    [PL_BF16] = {"bf16", 2},
+    [PL_F16] = {"f16", 2},
+    [PL_I32] = {"i32", 4},
+    [PL_U8] = {"u8", 1},
+};
+
+int pl_dtype_size(pl_dtype dtype)
+{
+    return dtypes[dtype].size;
+}
+
+const char *pl_dtype_name(pl_dtype dtype)
+{
+    return dtypes[dtype].name;
+}
+
+pl_tensor pl_tensor_nd(void *data, pl_dtype dtype, int ndim, const int64_t *shape)
+{
+    pl_tensor t = {.data = data, .dtype = dtype, .ndim = ndim, .stride = 1};
+    for (int d = 0; d < ndim; d++) t.shape[d] = shape[d];
+    for (int d = 1; d < ndim; d++) t.stride *= shape[d];
+    return t;
+}
+
+pl_tensor pl_tensor_1d(void *data, pl_dtype dtype, int64_t n)
+{
+    return pl_tensor_nd(data, dtype, 1, &n);
+}
+
+pl_tensor pl_tensor_2d(void *data, pl_dtype dtype, int64_t rows, int64_t columns)
+{
+    return pl_tensor_nd(data, dtype, 2, (int64_t[]){rows, columns});
+}
+
+static void *advance(pl_tensor t, int64_t elements)
+{
+    return t.data ? (char *)t.data + elements * pl_dtype_size(t.dtype) : NULL;
+}
+
+pl_tensor pl_tensor_columns(pl_tensor t, int64_t from, int64_t n)
+{
+    t.data = advance(t, from);
+    t.shape[1] = n;
+    return t;
+}
+
+pl_tensor pl_tensor_rows(pl_tensor t, int64_t from, int64_t n)
+{
+    t.data = advance(t, from * t.stride);
+    t.shape[0] = n;
+    return t;
+}
+
+int64_t pl_tensor_numel(pl_tensor t)
+{
+    int64_t n = t.ndim ? 1 : 0;
+    for (int d = 0; d < t.ndim; d++) n *= t.shape[d];
+    return n;
+}
+
+int64_t pl_tensor_bytes(pl_tensor t)
+{
+    return pl_tensor_numel(t) * pl_dtype_size(t.dtype);
+}
+
+bool pl_tensor_contiguous(pl_tensor t)
+{
+    int64_t row = 1;
+    for (int d = 1; d < t.ndim; d++) row *= t.shape[d];
+    return t.ndim == 0 || t.shape[0] <= 1 || t.stride == row;
+}
+
+bool pl_tensor_same_shape(pl_tensor a, pl_tensor b)
+{
+    return a.ndim == b.ndim && memcmp(a.shape, b.shape, (size_t)a.ndim * sizeof a.shape[0]) == 0;
+}
+
+const char *pl_tensor_describe(pl_tensor t, char text[96])
+{
+    int n = snprintf(text, 96, "[");
+    for (int d = 0; d < t.ndim; d++) {
+        n += snprintf(text + n, (size_t)(96 - n), "%s%lld", d ? ", " : "", (long long)t.shape[d]);
+    }
+    snprintf(text + n, (size_t)(96 - n), "] %s", pl_dtype_name(t.dtype));
+    return text;
+}
+
+static float from_bits(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static uint32_t to_bits(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+float pl_bf16_to_f32(uint16_t bits)
+{
+    return from_bits((uint32_t)bits << 16);
+}
+
+uint16_t pl_f32_to_bf16(float value)
+{
+    uint32_t bits = to_bits(value);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(bits >> 16 | 0x40); /* a NaN stays one */
+    return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
+}
+
+float pl_f16_to_f32(uint16_t half)
+{
+    uint32_t sign = (uint32_t)(half & 0x8000) << 16, exponent = half >> 10 & 31, fraction = half & 1023;
+    if (exponent == 31) return from_bits(sign | 0x7f800000u | fraction << 13);
+    if (exponent == 0) return from_bits(sign | to_bits((float)fraction * 0x1p-24f)); /* zero or subnormal */
+    return from_bits(sign | (exponent + 112) << 23 | fraction << 13);
+}
+
+uint16_t pl_f32_to_f16(float value)
+{
+    uint32_t bits = to_bits(value), sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffffu;
+    if (magnitude > 0x7f800000u) return (uint16_t)(sign | 0x7e00);
+    if (magnitude >= 0x477ff000u) return (uint16_t)(sign | 0x7c00); /* 65520 and above round to infinity */
+    if (magnitude < 0x38800000u) {                                  /* subnormal: let the adder round */
+        return (uint16_t)(sign | (to_bits(from_bits(magnitude) + 0.5f) - to_bits(0.5f)));
+    }
+    magnitude += 0xfffu + (magnitude >> 13 & 1);
+    return (uint16_t)(sign | (magnitude - 0x38000000u) >> 13);
+}
