@@ -1,0 +1,58 @@
+#include "model/batch.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+
+int pl_batch_open(pl_error *err, pl_batch *batch, int64_t capacity_tokens, int capacity_sequences)
+{
+    *batch = (pl_batch){.capacity_tokens = capacity_tokens, .capacity_sequences = capacity_sequences};
+    int rc = 0;
+    PL_GO(failed, pl_calloc(err, (size_t)capacity_tokens, sizeof *batch->ids, &batch->ids));
+    PL_GO(failed, pl_calloc(err, (size_t)capacity_tokens, sizeof *batch->targets, &batch->targets));
+    PL_GO(failed, pl_calloc(err, (size_t)capacity_tokens, sizeof *batch->positions, &batch->positions));
+    PL_GO(failed, pl_calloc(err, (size_t)capacity_sequences, sizeof *batch->sequences, &batch->sequences));
+    return 0;
+failed:
+    pl_batch_close(batch);
+    return rc;
+}
+
+void pl_batch_close(pl_batch *batch)
+{
+    free(batch->ids);
+    free(batch->targets);
+    free(batch->positions);
+    free(batch->sequences);
+    *batch = (pl_batch){0};
+}
+
+void pl_batch_clear(pl_batch *batch)
+{
+    batch->tokens = 0;
+    batch->nsequences = 0;
+    batch->ntargets = 0;
+    batch->max_length = 0;
+}
+
+int pl_batch_append(pl_error *err, pl_batch *batch, const int32_t *ids, const int32_t *labels, int64_t n)
+{
+    if (batch->tokens + n > batch->capacity_tokens || batch->nsequences == batch->capacity_sequences) {
+        return PL_FAIL(err, PL_ENOMEM, "a sequence of %lld tokens does not fit into a micro-batch of %lld",
+            (long long)n, (long long)batch->capacity_tokens);
+    }
+    if (!labels) labels = ids;
+    int64_t at = batch->tokens;
+    memcpy(batch->ids + at, ids, (size_t)n * sizeof *ids);
+    for (int64_t t = 0; t < n; t++) {
+        int32_t target = t + 1 < n ? labels[t + 1] : PL_NOT_TRAINED;
+        batch->targets[at + t] = target;
+        batch->positions[at + t] = (int32_t)t;
+        if (target >= 0) batch->ntargets++;
+    }
+    batch->sequences[batch->nsequences++] = (pl_sequence){at, n, at, n};
+    batch->tokens += n;
+    if (n > batch->max_length) batch->max_length = n;
+    return 0;
+}
