@@ -50,7 +50,8 @@ int pl_map_open(pl_error *err, const char *path, pl_map *map)
     if (size > 0) {
         data = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (data == MAP_FAILED) {
-            int rc = PL_FAIL(err, PL_EIO, "%s: cannot be mapped: %s", path, strerror(errno));
+            int rc =
+                PL_FAIL(err, errno == ENOMEM ? PL_ENOMEM : PL_EIO, "%s: cannot be mapped: %s", path, strerror(errno));
             close(fd);
             return rc;
         }

@@ -9,9 +9,13 @@
 int pl_json_parse(pl_error *err, const char *where, const char *text, size_t size, json_t **out)
 {
     json_error_t e;
-    *out = json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &e);
-    if (*out) return 0;
-    if (json_error_code(&e) == json_error_out_of_memory) return PL_FAIL_NOMEM(err);
+    /* Where an allocation fails, jansson says nothing or takes it for a syntax error; so an error counts when it comes
+       twice, and a silent one is lack of memory. */
+    for (int attempt = 0; attempt < 2; attempt++) {
+        *out = json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &e);
+        if (*out) return 0;
+    }
+    if (json_error_code(&e) == json_error_out_of_memory || !e.text[0]) return PL_FAIL_NOMEM(err);
     return PL_FAIL(err, PL_EINPUT, "%s:%d: is not valid JSON: %s", where, e.line < 0 ? 1 : e.line, e.text);
 }
 

@@ -1,0 +1,119 @@
+/* Every allocation of these functions is made to fail once: they must say PL_ENOMEM and leave nothing behind. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "support/alloc_fail.h"
+
+static char folder[] = "/tmp/plait-alloc-fail-XXXXXX";
+
+static int use_buf(pl_error *err, void *user)
+{
+    (void)user;
+    pl_buf buf = {0};
+    char *a = NULL, *b = NULL, *items = NULL;
+    size_t capacity = 0;
+    int rc = 0;
+    for (int i = 0; i < 40; i++) {
+        PL_GO(done, pl_buf_printf(err, &buf, "line %d of forty; ", i));
+        PL_GO(done, pl_buf_puts(err, &buf, "and more"));
+    }
+    PL_GO(done, pl_strdup(err, pl_buf_text(&buf), &a));
+    PL_GO(done, pl_format(err, &b, "%s%s", a, a));
+    for (size_t n = 1; n < 100; n *= 3) PL_GO(done, pl_grow(err, &items, &capacity, n, 16));
+done:
+    free(items);
+    free(b);
+    free(a);
+    pl_buf_free(&buf);
+    return rc;
+}
+
+static int use_files(pl_error *err, void *user)
+{
+    (void)user;
+    pl_buf buf = {0};
+    pl_map map = {0};
+    char *path = NULL, *deep = NULL;
+    int rc = 0;
+    PL_GO(done, pl_path_join(err, folder, "some.txt", &path));
+    PL_GO(done, pl_path_join(err, folder, "a/b/c", &deep));
+    PL_GO(done, pl_dir_make(err, deep));
+    PL_GO(done, pl_file_write(err, path, "hello", 5));
+    PL_GO(done, pl_file_read(err, path, &buf));
+    PL_GO(done, pl_map_open(err, path, &map));
+done:
+    pl_map_close(&map);
+    free(deep);
+    free(path);
+    pl_buf_free(&buf);
+    return rc;
+}
+
+static int use_json(pl_error *err, void *user)
+{
+    static const char text[] = "{\"a\": [1, 2.5, true, null, \"x\\u00e9\"], \"b\": {\"c\": {}, \"d\": \"text\"}}";
+    (void)user;
+    json_t *value = NULL;
+    char *path = NULL;
+    int rc = 0;
+    PL_GO(done, pl_json_parse(err, "text", text, sizeof text - 1, &value));
+    PL_GO(done, pl_path_join(err, folder, "some.json", &path));
+    PL_GO(done, pl_json_write(err, path, value));
+    json_decref(value);
+    value = NULL;
+    PL_GO(done, pl_json_read(err, path, &value));
+done:
+    free(path);
+    json_decref(value);
+    return rc;
+}
+
+static void test_buf(void **state)
+{
+    (void)state;
+    assert_true(alloc_fail_run("buf", use_buf, NULL) >= 5);
+}
+
+static void test_files(void **state)
+{
+    (void)state;
+    assert_true(alloc_fail_run("file", use_files, NULL) >= 7);
+}
+
+static void test_json(void **state)
+{
+    (void)state;
+    assert_true(alloc_fail_run("json", use_json, NULL) >= 20);
+}
+
+static int make_folder(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    pl_error err = {0};
+    return pl_dir_remove(&err, folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_buf),
+        cmocka_unit_test(test_files),
+        cmocka_unit_test(test_json),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
