@@ -1,0 +1,128 @@
+#include "device/cpu.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "device/onednn.h"
+
+#define ALIGNMENT 64
+#define HUGE_PAGE (INT64_C(2) << 20)
+
+/* Under AddressSanitizer everything comes from malloc, whose bounds it watches. */
+#if defined __SANITIZE_ADDRESS__
+#    define SANITIZED 1
+#elif defined __has_feature
+#    if __has_feature(address_sanitizer)
+#        define SANITIZED 1
+#    endif
+#endif
+#ifndef SANITIZED
+#    define SANITIZED 0
+#endif
+
+static bool is_large(int64_t bytes)
+{
+    return !SANITIZED && bytes >= 2 * HUGE_PAGE;
+}
+
+static int64_t round_up(int64_t n, int64_t unit)
+{
+    return (n + unit - 1) / unit * unit;
+}
+
+/* Maps more than is needed and gives back what lies outside the aligned part, so that huge pages can back all of it. */
+static void *map_aligned(int64_t bytes)
+{
+    size_t size = (size_t)round_up(bytes, HUGE_PAGE), room = size + (size_t)HUGE_PAGE;
+    char *start = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (start == MAP_FAILED) return NULL;
+    size_t before = (size_t)(round_up((int64_t)(uintptr_t)start, HUGE_PAGE) - (int64_t)(uintptr_t)start);
+    if (before > 0) munmap(start, before);
+    if (room - before - size > 0) munmap(start + before + size, room - before - size);
+    (void)madvise(start + before, size, MADV_HUGEPAGE); /* only a wish */
+    return start + before;
+}
+
+int pl_cpu_alloc(pl_device *device, pl_error *err, int64_t bytes, void **out)
+{
+    (void)device;
+    *out = NULL;
+    if (bytes > INT64_MAX / 2) return PL_FAIL_NOMEM(err);
+    *out = is_large(bytes) ? map_aligned(bytes)
+                           : aligned_alloc(ALIGNMENT, (size_t)round_up(bytes > 0 ? bytes : 1, ALIGNMENT));
+    return *out ? 0 : PL_FAIL_NOMEM(err);
+}
+
+void pl_cpu_release(pl_device *device, void *data, int64_t bytes)
+{
+    (void)device;
+    if (!data) return;
+    if (is_large(bytes)) {
+        munmap(data, (size_t)round_up(bytes, HUGE_PAGE));
+    } else {
+        free(data);
+    }
+}
+
+void pl_cpu_copy_in(pl_device *device, void *device_data, const void *host, int64_t bytes)
+{
+    (void)device;
+    if (bytes > 0) memcpy(device_data, host, (size_t)bytes);
+}
+
+void pl_cpu_copy_out(pl_device *device, void *host, const void *device_data, int64_t bytes)
+{
+    (void)device;
+    if (bytes > 0) memcpy(host, device_data, (size_t)bytes);
+}
+
+void *pl_cpu_wrap(pl_device *device, const void *host, int64_t bytes)
+{
+    (void)device;
+    (void)bytes;
+    return (void *)(uintptr_t)host; /* operators write to no operand that the caller wraps */
+}
+
+void pl_cpu_unwrap(pl_device *device, void *data, int64_t bytes)
+{
+    (void)device;
+    (void)data;
+    (void)bytes;
+}
+
+void pl_cpu_destroy(pl_device *device)
+{
+    pl_cpu *cpu = (pl_cpu *)device;
+    pl_onednn_close(cpu->onednn);
+    free(cpu);
+}
+
+static const pl_device_ops *best_level(void)
+{
+#if defined __x86_64__
+    __builtin_cpu_init();
+    bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+    bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+              __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+              __builtin_cpu_supports("avx512vl");
+    if (v4) return &pl_cpu_ops_v4;
+    if (v3) return &pl_cpu_ops_v3;
+#endif
+    return &pl_cpu_ops_base;
+}
+
+int pl_device_cpu(pl_error *err, int threads, pl_device **out)
+{
+    *out = NULL;
+    if (threads < 1) return PL_FAIL(err, PL_EBUG, "a device with %d threads", threads);
+    pl_cpu *cpu = calloc(1, sizeof *cpu);
+    if (!cpu) return PL_FAIL_NOMEM(err);
+    cpu->base = (pl_device){.ops = best_level(), .threads = threads};
+    int rc = pl_onednn_open(err, threads, &cpu->onednn);
+    if (rc < 0) {
+        free(cpu);
+        return rc;
+    }
+    *out = &cpu->base;
+    return 0;
+}

@@ -1,0 +1,229 @@
+/* Instruction sets. Every file `device/cpu_*.c` is compiled once for each level that the compiler's target knows (see
+   CMakeLists.txt), with PL_LEVEL defined and the level's flags; `device/cpu.c`, compiled once, picks the operators of
+   the best level that the machine has. So a kernel is plain code without any dispatch of its own, and a name that
+   crosses files is written PL_CPU(name), which carries the level.
+
+       level   machine                                  lanes
+       base    x86-64 with SSE2; 64-bit Arm with NEON       4
+       v3      AVX2, FMA                                    8
+       v4      AVX-512 F, BW, CD, DQ, VL                   16
+
+   This header has what kernels share: vectors of PL_LANES floats (GCC's vector extensions: they take + - * / and
+   comparisons, and with -ffp-contract=fast a * b + c becomes one FMA), loads and stores of f32 and bf16, exp. Loops
+   that the compiler vectorises by itself need none of it but pl_exp. */
+#ifndef PL_DEVICE_SIMD_H
+#define PL_DEVICE_SIMD_H
+
+#include <stdint.h>
+#include <string.h>
+
+#if defined __SSE2__
+#    include <immintrin.h>
+#endif
+
+#define PL_SIMD_JOIN2(a, b) a##_##b
+#define PL_SIMD_JOIN(a, b) PL_SIMD_JOIN2(a, b)
+#ifdef PL_LEVEL
+#    define PL_CPU(name) PL_SIMD_JOIN(pl_cpu_##name, PL_LEVEL)
+#endif
+
+#if defined __AVX512F__
+#    define PL_LANES 16
+#elif defined __AVX2__
+#    define PL_LANES 8
+#else
+#    define PL_LANES 4
+#endif
+
+typedef float pl_vf __attribute__((vector_size(4 * PL_LANES)));
+typedef int32_t pl_vi __attribute__((vector_size(4 * PL_LANES)));
+typedef uint16_t pl_vh __attribute__((vector_size(2 * PL_LANES))); /* bf16 bits */
+
+#define PL_INLINE static inline __attribute__((always_inline, unused))
+
+PL_INLINE pl_vf pl_vset(float x)
+{
+    return (pl_vf){0} + x;
+}
+
+PL_INLINE pl_vf pl_vload(const float *p)
+{
+    pl_vf v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+PL_INLINE void pl_vstore(float *p, pl_vf v)
+{
+    memcpy(p, &v, sizeof v);
+}
+
+/* mask (all ones or zeros a lane, what a comparison yields) ? a : b */
+PL_INLINE pl_vf pl_vselect(pl_vi mask, pl_vf a, pl_vf b)
+{
+    return (pl_vf)(((pl_vi)a & mask) | ((pl_vi)b & ~mask));
+}
+
+/* a > b ? a : b in each lane; so b where either is NaN. */
+PL_INLINE pl_vf pl_vmax(pl_vf a, pl_vf b)
+{
+#if defined __AVX512F__
+    return (pl_vf)_mm512_max_ps((__m512)a, (__m512)b);
+#elif defined __AVX2__
+    return (pl_vf)_mm256_max_ps((__m256)a, (__m256)b);
+#elif defined __SSE2__
+    return (pl_vf)_mm_max_ps((__m128)a, (__m128)b);
+#else
+    return pl_vselect(a > b, a, b);
+#endif
+}
+
+/* a < b ? a : b in each lane; so b where either is NaN. */
+PL_INLINE pl_vf pl_vmin(pl_vf a, pl_vf b)
+{
+#if defined __AVX512F__
+    return (pl_vf)_mm512_min_ps((__m512)a, (__m512)b);
+#elif defined __AVX2__
+    return (pl_vf)_mm256_min_ps((__m256)a, (__m256)b);
+#elif defined __SSE2__
+    return (pl_vf)_mm_min_ps((__m128)a, (__m128)b);
+#else
+    return pl_vselect(a < b, a, b);
+#endif
+}
+
+/* Over the lanes, pairwise. */
+PL_INLINE float pl_vsum(pl_vf v)
+{
+    float lane[PL_LANES];
+    memcpy(lane, &v, sizeof lane);
+    for (int n = PL_LANES / 2; n > 0; n /= 2) {
+        for (int i = 0; i < n; i++) lane[i] += lane[i + n];
+    }
+    return lane[0];
+}
+
+PL_INLINE float pl_vmaximum(pl_vf v)
+{
+    float lane[PL_LANES];
+    memcpy(lane, &v, sizeof lane);
+    for (int n = PL_LANES / 2; n > 0; n /= 2) {
+        for (int i = 0; i < n; i++) lane[i] = lane[i] > lane[i + n] ? lane[i] : lane[i + n];
+    }
+    return lane[0];
+}
+
+PL_INLINE pl_vf pl_vload_bf16(const uint16_t *p)
+{
+#if defined __AVX512F__
+    return (pl_vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p)), 16);
+#elif defined __AVX2__
+    return (pl_vf)_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)), 16);
+#else
+    pl_vh h;
+    memcpy(&h, p, sizeof h);
+    return (pl_vf)(__builtin_convertvector(h, pl_vi) << 16);
+#endif
+}
+
+/* Rounds to nearest even; a NaN stays one. */
+PL_INLINE void pl_vstore_bf16(uint16_t *p, pl_vf v)
+{
+    pl_vi bits = (pl_vi)v;
+    pl_vi rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+    pl_vi quiet = (bits >> 16) | 0x40;
+    pl_vi nan = v != v;
+    pl_vi out = (quiet & nan) | (rounded & ~nan);
+#if defined __AVX512F__
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16((__m512i)out));
+#else
+    pl_vh h = __builtin_convertvector(out, pl_vh);
+    memcpy(p, &h, sizeof h);
+#endif
+}
+
+/* The first n < PL_LANES elements, zeros after them; and storing those alone. */
+PL_INLINE pl_vf pl_vload_part(const float *p, int64_t n)
+{
+    float lane[PL_LANES] = {0};
+    memcpy(lane, p, (size_t)n * sizeof *p);
+    return pl_vload(lane);
+}
+
+PL_INLINE void pl_vstore_part(float *p, pl_vf v, int64_t n)
+{
+    memcpy(p, &v, (size_t)n * sizeof *p);
+}
+
+PL_INLINE pl_vf pl_vload_bf16_part(const uint16_t *p, int64_t n)
+{
+    uint16_t lane[PL_LANES] = {0};
+    memcpy(lane, p, (size_t)n * sizeof *p);
+    return pl_vload_bf16(lane);
+}
+
+PL_INLINE void pl_vstore_bf16_part(uint16_t *p, pl_vf v, int64_t n)
+{
+    uint16_t lane[PL_LANES];
+    pl_vstore_bf16(lane, v);
+    memcpy(p, lane, (size_t)n * sizeof *p);
+}
+
+/* One element of bf16, inline; as pl_bf16_to_f32 and pl_f32_to_bf16. */
+PL_INLINE float pl_load_bf16(uint16_t h)
+{
+    uint32_t bits = (uint32_t)h << 16;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+PL_INLINE uint16_t pl_store_bf16(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
+    return (uint16_t)(x != x ? bits >> 16 | 0x40 : rounded);
+}
+
+/* exp to about 1e-7 relative: e^x = 2^n e^r with |r| <= ln 2 / 2, e^r by a polynomial of degree 6 (Cephes' expf).
+   Results below 2^-125 are flushed to 0, those beyond the largest float are infinite; NaN stays NaN. */
+#define PL_EXP_BODY(CONST, MAX, MIN, FLOAT, INT)                                                                       \
+    x = MIN(CONST(89.0f), MAX(CONST(-87.5f), x)); /* in this order a NaN passes through */                             \
+    FLOAT n = (x * CONST(1.44269504088896341f) + CONST(12582912.0f));                                                  \
+    INT power;                                                                                                         \
+    memcpy(&power, &n, sizeof power);                                                                                  \
+    n = n - CONST(12582912.0f); /* rounded: 1.5 * 2^23 leaves no fraction bits */                                      \
+    FLOAT r = x - n * CONST(0.693359375f);                                                                             \
+    r = r - n * CONST(-2.12194440e-4f);                                                                                \
+    FLOAT e = CONST(1.9875691500e-4f);                                                                                 \
+    e = e * r + CONST(1.3981999507e-3f);                                                                               \
+    e = e * r + CONST(8.3334519073e-3f);                                                                               \
+    e = e * r + CONST(4.1665795894e-2f);                                                                               \
+    e = e * r + CONST(1.6666665459e-1f);                                                                               \
+    e = e * r + CONST(5.0000001201e-1f);                                                                               \
+    e = e * (r * r) + (r + CONST(1.0f));                                                                               \
+    /* 2^(n-1), so that n = 128 is still a float; the magic number's low bits hold n. */                               \
+    power = (INT)((power - 0x4b400000 + 126) << 23);                                                                   \
+    FLOAT scale;                                                                                                       \
+    memcpy(&scale, &power, sizeof scale);                                                                              \
+    return (e + e) * scale;
+
+PL_INLINE float pl_exp_max(float a, float b)
+{
+    return a > b ? a : b;
+}
+
+PL_INLINE float pl_exp_min(float a, float b)
+{
+    return a < b ? a : b;
+}
+
+PL_INLINE float pl_exp(float x){PL_EXP_BODY((float), pl_exp_max, pl_exp_min, float, int32_t)}
+
+PL_INLINE pl_vf pl_vexp(pl_vf x)
+{
+    PL_EXP_BODY(pl_vset, pl_vmax, pl_vmin, pl_vf, pl_vi)
+}
+
+#endif
