@@ -218,12 +218,17 @@ static void writer_free(pl_writer *w)
     *w = (pl_writer){.fd = -1};
 }
 
+int pl_writer_sync(pl_error *err, pl_writer *w)
+{
+    PL_TRY(write_all(err, w, w->buffer, w->used));
+    w->used = 0;
+    if (fsync(w->fd) != 0) return PL_FAIL(err, PL_EIO, "%s: cannot be written: %s", w->path, strerror(errno));
+    return 0;
+}
+
 int pl_writer_commit(pl_error *err, pl_writer *w)
 {
-    int rc = write_all(err, w, w->buffer, w->used);
-    if (rc == 0 && fsync(w->fd) != 0) {
-        rc = PL_FAIL(err, PL_EIO, "%s: cannot be written: %s", w->path, strerror(errno));
-    }
+    int rc = pl_writer_sync(err, w);
     int fd = w->fd;
     w->fd = -1;
     if (close(fd) != 0 && rc == 0) {

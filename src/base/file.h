@@ -37,6 +37,7 @@ typedef struct pl_writer {
 
 int pl_writer_open(pl_error *err, pl_writer *w, const char *path);
 int pl_writer_write(pl_error *err, pl_writer *w, const void *bytes, size_t size); /* PL_EIO says which file and why */
+int pl_writer_sync(pl_error *err, pl_writer *w);                                  /* flush, fsync; commit does both */
 int pl_writer_commit(pl_error *err, pl_writer *w);                                /* flush, fsync, rename, close */
 void pl_writer_abort(pl_writer *w); /* removes what was written; nothing to do after a commit; {0} with fd -1 is fine */
 /* The whole content at once, through a pl_writer. */

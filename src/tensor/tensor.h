@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "tensor/half.h"
 
 typedef enum pl_dtype { PL_F32, PL_BF16, PL_F16, PL_I32, PL_U8, PL_DTYPE_COUNT } pl_dtype;
 
@@ -42,11 +43,5 @@ static inline bool pl_tensor_none(pl_tensor t)
 }
 /* "[512, 576] bf16" into text, for messages. */
 const char *pl_tensor_describe(pl_tensor t, char text[96]);
-
-/* Single elements, in host memory. bf16 and f16 round to nearest even. */
-float pl_bf16_to_f32(uint16_t bits);
-uint16_t pl_f32_to_bf16(float value);
-float pl_f16_to_f32(uint16_t bits);
-uint16_t pl_f32_to_f16(float value);
 
 #endif
