@@ -6,17 +6,25 @@
 
 #include "base/file.h"
 
-int pl_json_parse(pl_error *err, const char *where, const char *text, size_t size, json_t **out)
+int pl_json_parse_from(pl_error *err, const char *where, int64_t line, const char *text, size_t size, json_t **out)
 {
+    size_t flags = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL;
     json_error_t e;
     /* Where an allocation fails, jansson says nothing or takes it for a syntax error; so an error counts when it comes
-       twice, and a silent one is lack of memory. */
+       twice, and a silent one is lack of memory. The second attempt also takes whole numbers beyond 64 bits. */
     for (int attempt = 0; attempt < 2; attempt++) {
-        *out = json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &e);
+        *out = json_loadb(text, size, flags, &e);
         if (*out) return 0;
+        if (json_error_code(&e) == json_error_numeric_overflow) flags |= JSON_DECODE_INT_AS_REAL;
     }
     if (json_error_code(&e) == json_error_out_of_memory || !e.text[0]) return PL_FAIL_NOMEM(err);
-    return PL_FAIL(err, PL_EINPUT, "%s:%d: is not valid JSON: %s", where, e.line < 0 ? 1 : e.line, e.text);
+    return PL_FAIL(err, PL_EINPUT, "%s:%lld: is not valid JSON: %s", where,
+        (long long)(line + (e.line < 1 ? 0 : e.line - 1)), e.text);
+}
+
+int pl_json_parse(pl_error *err, const char *where, const char *text, size_t size, json_t **out)
+{
+    return pl_json_parse_from(err, where, 1, text, size, out);
 }
 
 int pl_json_read(pl_error *err, const char *path, json_t **out)

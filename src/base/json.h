@@ -8,8 +8,11 @@
 #include "base/error.h"
 
 /* Reads a document; duplicate keys, bad UTF-8 and trailing bytes are errors (PL_EINPUT with `where`:line). NaN and
-   Infinity, which Python writes, are errors too. The caller calls json_decref. */
+   Infinity, which Python writes, are errors too. A document with a whole number beyond 64 bits has all its whole
+   numbers as reals (model_max_length is often 1e30 written out). The caller calls json_decref. */
 int pl_json_parse(pl_error *err, const char *where, const char *text, size_t size, json_t **out);
+/* The same for a text that starts at this line of the file `where`. */
+int pl_json_parse_from(pl_error *err, const char *where, int64_t line, const char *text, size_t size, json_t **out);
 int pl_json_read(pl_error *err, const char *path, json_t **out);
 /* Writes it with two spaces of indentation and a final newline, whole or not at all; keys stay in their order. */
 int pl_json_write(pl_error *err, const char *path, const json_t *value);
