@@ -113,7 +113,9 @@ typedef struct pl_arch {
     /* Random initialisation as the family's HF code does it. */
     float init_std;          /* linears and embeddings: normal; biases 0; norms 1 (0 where norm_offset is 1) */
     float init_residual_std; /* weights of `o` and `down` (gpt2 divides by sqrt(2 layers)); else init_std */
-    int64_t pad_token;       /* its embedding row starts at zero; -1: none */
+    int64_t pad_token;       /* its embedding row starts at zero, and lookups of it give that row no gradient (torch's
+                                padding_idx; a tied head's gradient does reach it); -1: none, also in the families
+                                whose embedding has no padding row (gpt2, gpt_neox) */
 
     /* Generation. */
     int64_t bos_token; /* -1: none */
