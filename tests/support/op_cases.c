@@ -11,7 +11,8 @@
 
 #include "base/rng.h"
 
-#define WORK_BYTES ((int64_t)64 << 20)
+/* Scratch: the oracle's operators need hardly any, and its memory is filled when it is made. */
+#define WORK_BYTES(threads) ((int64_t)(threads ? 64 : 1) << 20)
 #define GUARD 64 /* bytes before and after each operand */
 
 void op_open(op_context *context, int threads)
@@ -21,7 +22,8 @@ void op_open(op_context *context, int threads)
     int rc = threads ? pl_device_cpu(err, threads, &context->device) : pl_device_ref(err, &context->device);
     if (rc < 0) fail_msg("%s", err->message);
     pl_mem_init(&context->mem, context->device);
-    if (pl_stack_open(err, &context->work, &context->mem, PL_MEM_WORK, WORK_BYTES) < 0) fail_msg("%s", err->message);
+    if (pl_stack_open(err, &context->work, &context->mem, PL_MEM_WORK, WORK_BYTES(threads)) < 0)
+        fail_msg("%s", err->message);
     context->run = (pl_run){.err = err, .device = context->device, .mem = &context->mem, .work = &context->work};
 }
 
