@@ -49,7 +49,8 @@ typedef struct pl_gemm_args {
    0. Layer (mean not none): y = (x - mean) * inv * weight + bias, inv = 1 / sqrt(var + eps), population variance.
    weight or bias may be none (1 and 0); then N is `size`.   y may be x. Overwrites y, mean and inv.
    With `residual` not none: x is first replaced by x + residual_scale * residual (written back to x, rounded to its
-   dtype), then normalised: one pass over memory for the residual stream and its norm. Then y must not be x. */
+   dtype), then normalised: one pass over memory for the residual stream and its norm. Then y must not be x; residual
+   any. */
 typedef struct pl_norm_args {
     pl_tensor y, mean, inv, x, weight, bias, residual;
     int64_t size;
@@ -57,8 +58,7 @@ typedef struct pl_norm_args {
 } pl_norm_args;
 
 /* dx is overwritten, or added to when `accumulate`; dweight and dbias (f32 [N], none when frozen) are added to.
-   x is what was normalised. dx may be dy, but not with accumulate. dx, dy, x any, of one dtype. `partial` is scratch.
- */
+   x is what was normalised. dx may be dy, but not with accumulate. dx, dy, x any, of one dtype. */
 typedef struct pl_norm_backward_args {
     pl_tensor dx, dweight, dbias, dy, x, mean, inv, weight;
     int64_t size;
@@ -117,15 +117,15 @@ typedef struct pl_act_backward_args {
     pl_act act;
 } pl_act_backward_args;
 
-/* y[t] = scale * table[ids[t]] (+ position_table[positions[t] + position_offset] when not none).  ids, positions i32
- * [T]. */
+/* y[t] = scale * table[ids[t]] (+ position_table[positions[t] + position_offset] when not none).  y [T, H], the tables
+   any, mixed; ids, positions i32 [T], within the tables. */
 typedef struct pl_embed_args {
     pl_tensor y, table, ids, position_table, positions;
     float scale;
     int64_t position_offset;
 } pl_embed_args;
 
-/* dtable[ids[t]] += scale * dy[t], in the order of t; dtable f32 [V, H], dy any [T, H]. */
+/* dtable[ids[t] + offset] += scale * dy[t], in the order of t; dtable f32 [V, H], dy any [T, H], ids i32 [T] >= 0. */
 typedef struct pl_embed_backward_args {
     pl_tensor dtable, dy, ids;
     float scale;
@@ -147,7 +147,8 @@ typedef struct pl_loss_args {
    = w. All flat, of one length. torch.optim.AdamW; Loshchilov and Hutter 2019. */
 typedef struct pl_adamw_args {
     pl_tensor w, copy, g, m, v;
-    float lr, beta1, beta2, eps, weight_decay, grad_scale;
+    double lr, beta1, beta2, eps, weight_decay; /* 1 - beta2 would lose half of its digits in f32 */
+    float grad_scale;
     int64_t step; /* from 1 */
 } pl_adamw_args;
 
@@ -155,13 +156,15 @@ typedef struct pl_adamw_args {
    is 0); w -= lr * m (or g'; nesterov: g' + momentum * m). copy as above. torch.optim.SGD. */
 typedef struct pl_sgd_args {
     pl_tensor w, copy, g, m;
-    float lr, momentum, weight_decay, grad_scale;
+    double lr, momentum, weight_decay;
+    float grad_scale;
     bool nesterov;
     int64_t step;
 } pl_sgd_args;
 
-/* y = x * keep / (1 - p), or added to y when `accumulate`; keep of element (t, j) is uniform(rng, (first_row + t) * N +
-   j) >= p. x, y [T, N] any, contiguous or column blocks; y may be x. The same call on a gradient is the backward. */
+/* y = x * keep / (1 - p), or added to y when `accumulate`. Element (t, j) has the number e = (first_row + t) * N + j;
+   it is kept when word e % 4 of pl_rng_block(rng, e / 4) is >= p * 2^32. 0 <= p < 1. x, y [T, N] any, mixed, contiguous
+   or column blocks; y may be x. The same call on a gradient is the backward. */
 typedef struct pl_dropout_args {
     pl_tensor y, x;
     pl_rng rng;
@@ -194,7 +197,7 @@ typedef struct pl_device_ops {
     /* out[N] f32 += sum over rows of x [T, N] any, or of x * y when y is not none. */
     int (*column_sums)(pl_device *, pl_error *, pl_tensor out, pl_tensor x, pl_tensor y, void *scratch);
     int64_t (*column_sums_scratch)(pl_device *, pl_tensor x);
-    /* y [T, N] = x * factor[N] (+ addend [N] when not none); y may be x. */
+    /* y [T, N] = x * factor[N] (+ addend [N] when not none); y may be x. any, mixed. */
     int (*scale_columns)(pl_device *, pl_error *, pl_tensor y, pl_tensor x, pl_tensor factor, pl_tensor addend);
     /* out[R] f32 = sum over columns of a * b, a and b [R, N] any (a may be b); `transposed`: of [N, R], over rows. */
     int (*row_dots)(pl_device *, pl_error *, pl_tensor out, pl_tensor a, pl_tensor b, bool transposed);
