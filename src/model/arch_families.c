@@ -73,6 +73,16 @@ static int read_gemma2(pl_config *c, pl_arch *arch)
     return 0;
 }
 
+/* Its attention has a soft cap in the configuration alone. */
+static int read_gemma3(pl_config *c, pl_arch *arch)
+{
+    PL_TRY(read_gemma2(c, arch));
+    if (arch->attention_softcap == 0) return 0;
+    return PL_FAIL(c->err, PL_EUNSUPPORTED,
+        "%s: attn_logit_softcapping is %g; Hugging Face's gemma3 ignores it, so set it to null", c->where,
+        (double)arch->attention_softcap);
+}
+
 static int read_gpt2(pl_config *c, pl_arch *arch)
 {
     bool scale = true, by_layer = false, reorder = false, cross = false;
@@ -182,7 +192,7 @@ static const pl_family families[] = {
         .vocab = 256000, .hidden = 2304, .layers = 26, .heads = 8, .kv_heads = 4, .head_dim = 256,
         .intermediate = 9216, .max_positions = 8192, .norm_eps = 1e-6f, .init_std = 0.02f}},
     {.model_type = "gemma3_text", .attention_bias = true, .act_field = "hidden_activation", .theta = 1e6,
-     .rope_by_layer_type = true, .windows = PL_WINDOW_PATTERN, .window = 4096, .pads_embedding = true, .read = read_gemma2,
+     .rope_by_layer_type = true, .windows = PL_WINDOW_PATTERN, .window = 4096, .pads_embedding = true, .read = read_gemma3,
      .base = {LLAMA_LINEARS, LLAMA_OUTSIDE, GEMMA_NORMS, RMS, PLAIN_SCALES, TOKENS(2, 1, 0), .act = PL_ACT_GELU_TANH,
         .tied = true, .qk_norm = PL_QK_NORM_HEAD, .q_norm = "self_attn.q_norm", .k_norm = "self_attn.k_norm",
         .vocab = 262208, .hidden = 2304, .layers = 26, .heads = 8, .kv_heads = 4, .head_dim = 256,
