@@ -1,0 +1,199 @@
+#include "api/config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int pl_config_open(pl_error *err, pl_config *config)
+{
+    *config = (pl_config){0};
+    int rc = 0;
+    for (int i = 0; i < pl_config_field_count; i++) {
+        PL_GO(failed, pl_field_reset(err, &pl_config_fields[i], config));
+    }
+    return 0;
+failed:
+    pl_config_close(config);
+    return rc;
+}
+
+void pl_config_close(pl_config *config)
+{
+    for (int i = 0; i < pl_config_field_count; i++) pl_field_free(&pl_config_fields[i], config);
+    free(config->file);
+    *config = (pl_config){0};
+}
+
+const pl_field *pl_config_field(const pl_config *config, const void *member)
+{
+    size_t offset = (size_t)((const char *)member - (const char *)config);
+    for (int i = 0; i < pl_config_field_count; i++) {
+        if (pl_config_fields[i].offset == offset) return &pl_config_fields[i];
+    }
+    return NULL;
+}
+
+static const struct pl_origin *origin_of(const pl_config *config, const pl_field *field)
+{
+    return &config->origin[field - pl_config_fields];
+}
+
+bool pl_config_given(const pl_config *config, const void *member)
+{
+    const pl_field *field = pl_config_field(config, member);
+    return field && origin_of(config, field)->from != PL_FROM_DEFAULT;
+}
+
+const char *pl_config_where(const pl_config *config, const void *member, char out[PL_WHERE_SIZE])
+{
+    const pl_field *field = pl_config_field(config, member);
+    char name[PL_FIELD_NAME_SIZE];
+    if (!field) return "an unknown field";
+    const struct pl_origin *origin = origin_of(config, field);
+    if (origin->from == PL_FROM_FLAG) {
+        snprintf(out, PL_WHERE_SIZE, "%s", pl_field_flag(field, name));
+    } else if (origin->from == PL_FROM_FILE) {
+        snprintf(out, PL_WHERE_SIZE, "%.400s:%d: %s", config->file, origin->line, pl_field_name(field, name));
+    } else {
+        snprintf(out, PL_WHERE_SIZE, "%s", pl_field_name(field, name));
+    }
+    return out;
+}
+
+const pl_field *pl_config_find(const char *name)
+{
+    char full[PL_FIELD_NAME_SIZE];
+    for (int i = 0; i < pl_config_field_count; i++) {
+        if (strcmp(pl_field_name(&pl_config_fields[i], full), name) == 0) return &pl_config_fields[i];
+    }
+    return NULL;
+}
+
+int pl_config_set(pl_error *err, pl_config *config, const char *name, const char *value)
+{
+    const pl_field *field = pl_config_find(name);
+    if (!field) return pl_config_unknown(err, "the configuration", name, 0);
+    struct pl_origin *origin = &config->origin[field - pl_config_fields];
+    bool grows =
+        origin->from == PL_FROM_CODE && field->size == 0 && (pl_field_is_list(field) || pl_field_is_map(field));
+    if (!grows) pl_field_free(field, config);
+    *origin = (struct pl_origin){.from = PL_FROM_CODE};
+    PL_TRY(pl_field_set(err, field, config, name, value));
+    return pl_field_complete(err, field, config, name);
+}
+
+/* Whether "HF:learning_rate DeepSpeed:lr" has the name; *peer and *size are then whose it is. */
+static bool is_peer_name(const char *peers, const char *name, const char **peer, int *size)
+{
+    size_t n = strlen(name);
+    for (const char *p = peers; p && *p;) {
+        const char *colon = strchr(p, ':'), *end = strchr(p, ' ');
+        if (!colon) break;
+        size_t length = end ? (size_t)(end - colon - 1) : strlen(colon + 1);
+        if (length == n && strncmp(colon + 1, name, n) == 0) {
+            *peer = p;
+            *size = (int)(colon - p);
+            return true;
+        }
+        p = end ? end + 1 : NULL;
+    }
+    return false;
+}
+
+/* The field that was most likely meant, or NULL. *peer is set where the name is another program's. */
+static const pl_field *nearest(const char *name, unsigned command, const char **peer, int *peer_size)
+{
+    const pl_field *best = NULL, *same_leaf = NULL;
+    const char *dot = strrchr(name, '.'), *leaf = dot ? dot + 1 : name;
+    int best_distance = 1000, leaves = 0;
+    for (int i = 0; i < pl_config_field_count; i++) {
+        const pl_field *field = &pl_config_fields[i];
+        if (command ? !(field->commands & command) : field->flag_only) continue;
+        if (is_peer_name(field->peers, leaf, peer, peer_size)) return field;
+        char full[PL_FIELD_NAME_SIZE];
+        int distance = pl_edit_distance(name, pl_field_name(field, full));
+        if (distance < best_distance) {
+            best_distance = distance;
+            best = field;
+        }
+        if (strcmp(field->name, leaf) == 0) {
+            same_leaf = field;
+            leaves++;
+        }
+    }
+    int limit = (int)strlen(name) / 3;
+    if (best_distance <= (limit < 1 ? 1 : limit)) return best;
+    return leaves == 1 ? same_leaf : NULL;
+}
+
+int pl_config_unknown(pl_error *err, const char *where, const char *name, unsigned command)
+{
+    const char *peer = NULL, *dashes = command ? "--" : "";
+    int peer_size = 0;
+    const pl_field *field = nearest(name, command, &peer, &peer_size);
+    char full[PL_FIELD_NAME_SIZE];
+    const char *known = !field ? NULL : command ? pl_field_flag(field, full) : pl_field_name(field, full);
+    if (peer) {
+        bool hf = strncmp(peer, "HF:", 3) == 0;
+        return PL_FAIL(err, PL_EUSAGE, "%s: %s%.80s is %.*s's name for it; here it is %s", where, dashes, name,
+            hf ? 12 : peer_size, hf ? "Hugging Face" : peer, known);
+    }
+    const char *what = command ? "flag" : "field";
+    for (int i = 1; i < pl_config_section_count && !known && !command && !strchr(name, '.'); i++) {
+        if (pl_edit_distance(name, pl_config_sections[i].name) <= 2) known = pl_config_sections[i].name;
+    }
+    if (known) {
+        return PL_FAIL(
+            err, PL_EUSAGE, "%s: there is no %s %s%.80s; did you mean %s?", where, what, dashes, name, known);
+    }
+    /* Nothing is near: the section's own fields help, or the sections. */
+    pl_buf list = {0};
+    const char *dot = strchr(name, '.');
+    int rc = 0, listed = 0;
+    for (int i = 0; i < pl_config_field_count && dot; i++) {
+        const pl_field *f = &pl_config_fields[i];
+        if (f->flag_only || !f->section || strlen(f->section) != (size_t)(dot - name)) continue;
+        if (strncmp(f->section, name, (size_t)(dot - name)) != 0 || (command && !(f->commands & command))) continue;
+        PL_GO(done, pl_buf_printf(err, &list, "%s%s", listed++ ? ", " : "", f->name));
+    }
+    if (listed) {
+        rc = PL_FAIL(err, PL_EUSAGE, "%s: there is no %s %s%.80s; %.*s has %s", where, what, dashes, name,
+            (int)(dot - name), name, pl_buf_text(&list));
+    } else if (command) {
+        rc = PL_FAIL(err, PL_EUSAGE, "%s: there is no flag --%.80s; --help lists what there is", where, name);
+    } else {
+        rc = PL_FAIL(err, PL_EUSAGE,
+            "%s: there is no field %.80s; docs/configuration.md and `plait init` list what there is", where, name);
+    }
+done:
+    pl_buf_free(&list);
+    return rc;
+}
+
+bool pl_config_told_by_adapter(const pl_config *config, const pl_field *field)
+{
+    return config->adapter && field->section && strcmp(field->section, "lora") == 0 &&
+           field->offset != offsetof(pl_config, lora.lr_ratio);
+}
+
+bool pl_config_applies(const pl_config *config, const pl_field *field)
+{
+    if (pl_config_told_by_adapter(config, field)) return false;
+    if (!field->when) return true;
+    /* "optimizer.name=adamw|sgd" */
+    const char *equals = strchr(field->when, '=');
+    char name[PL_FIELD_NAME_SIZE];
+    snprintf(name, sizeof name, "%.*s", (int)(equals - field->when), field->when);
+    const pl_field *by = pl_config_find(name);
+    if (!by) return true;
+    if (by->kind == PL_FIELD_SWITCH) {
+        bool wanted = strcmp(equals + 1, "true") == 0;
+        return *PL_CONST_MEMBER(bool, by, config) == wanted;
+    }
+    int size, other_size, value = *PL_CONST_MEMBER(int, by, config);
+    const char *word = pl_word(by->words, value, &size), *other;
+    for (int i = 0; word && (other = pl_word(equals + 1, i, &other_size)); i++) {
+        if (size == other_size && strncmp(word, other, (size_t)size) == 0) return true;
+    }
+    return false;
+}

@@ -1,0 +1,222 @@
+/* One description of a run: a YAML file (JSON is YAML too), every field also a flag. What fields there are, what they
+   may be and what they mean is one table (config_fields.c). */
+#ifndef PL_API_CONFIG_H
+#define PL_API_CONFIG_H
+
+#include "api/field.h"
+
+/* Which commands take a field as a flag. */
+enum pl_command_bit {
+    PL_CMD_TRAIN = 1,
+    PL_CMD_PLAN = 2,
+    PL_CMD_GENERATE = 4,
+    PL_CMD_EVAL = 8,
+    PL_CMD_MERGE = 16,
+    PL_CMD_INSPECT = 32,
+    PL_CMD_INIT = 64
+};
+
+/* The words of the table, in its order. */
+typedef enum pl_method { PL_METHOD_FULL, PL_METHOD_LORA } pl_method;
+typedef enum pl_precision { PL_PRECISION_F32, PL_PRECISION_BF16 } pl_precision;
+typedef enum pl_data_format {
+    PL_FORMAT_AUTO,
+    PL_FORMAT_TEXT,          /* {text}, or a .txt file */
+    PL_FORMAT_COMPLETION,    /* {prompt, completion} */
+    PL_FORMAT_INSTRUCTION,   /* {instruction, input, output} */
+    PL_FORMAT_QUESTION,      /* {question, answer} */
+    PL_FORMAT_MESSAGES,      /* {messages: [{role, content}]} */
+    PL_FORMAT_CONVERSATIONS, /* {conversations: [{from, value}]} */
+    PL_FORMAT_TOKENS         /* {input_ids, labels} */
+} pl_data_format;
+typedef enum pl_data_loss { PL_LOSS_AUTO, PL_LOSS_ANSWERS, PL_LOSS_ALL } pl_data_loss;
+typedef enum pl_data_overlong { PL_OVERLONG_CUT, PL_OVERLONG_DROP } pl_data_overlong;
+typedef enum pl_lora_init {
+    PL_INIT_TRUE,
+    PL_INIT_FALSE,
+    PL_INIT_GAUSSIAN,
+    PL_INIT_PISSA,
+    PL_INIT_OLORA,
+    PL_INIT_LOFTQ /* refused until there are 4-bit weights */
+} pl_lora_init;
+typedef enum pl_lora_bias { PL_BIAS_NONE, PL_BIAS_ALL, PL_BIAS_LORA_ONLY } pl_lora_bias;
+typedef enum pl_optimizer_name { PL_OPTIMIZER_ADAMW, PL_OPTIMIZER_SGD } pl_optimizer_name;
+typedef enum pl_scheduler_name {
+    PL_SCHEDULER_LINEAR,
+    PL_SCHEDULER_COSINE,
+    PL_SCHEDULER_COSINE_WITH_RESTARTS,
+    PL_SCHEDULER_POLYNOMIAL,
+    PL_SCHEDULER_CONSTANT,
+    PL_SCHEDULER_CONSTANT_WITH_WARMUP,
+    PL_SCHEDULER_INVERSE_SQRT,
+    PL_SCHEDULER_COSINE_WITH_MIN_LR,
+    PL_SCHEDULER_COSINE_WARMUP_WITH_MIN_LR,
+    PL_SCHEDULER_WARMUP_STABLE_DECAY,
+    PL_SCHEDULER_REDUCE_LR_ON_PLATEAU, /* refused: it depends on the validation loss */
+    PL_SCHEDULER_WARMUP_LR,            /* these and the following are DeepSpeed's */
+    PL_SCHEDULER_WARMUP_DECAY_LR,
+    PL_SCHEDULER_WARMUP_COSINE_LR,
+    PL_SCHEDULER_ONE_CYCLE,
+    PL_SCHEDULER_LR_RANGE_TEST
+} pl_scheduler_name;
+typedef enum pl_ramp { PL_RAMP_LINEAR, PL_RAMP_COSINE, PL_RAMP_1_SQRT, PL_RAMP_LOG } pl_ramp;
+
+/* Numbers of fields that have no value are NaN or PL_INT_UNSET, texts NULL; pl_config_check leaves none of those that
+   it says it fills in. */
+typedef struct pl_config {
+    char *model, *from_scratch, *adapter, *output;
+    int method, precision; /* pl_method, pl_precision */
+    int64_t threads;       /* 0: all cores */
+    struct {
+        pl_strings files;
+        pl_numbers weights; /* as many as files, or none: by their sizes */
+        int format;         /* pl_data_format */
+        pl_entries fields;
+        char *template; /* "auto", "none", or a file */
+        int loss;       /* pl_data_loss */
+        int64_t sequence_length;
+        int overlong; /* pl_data_overlong */
+        bool shuffle;
+        char *validation;
+        double validation_split; /* 0: none */
+        char *cache;             /* NULL: beside the run */
+    } data;
+    struct {
+        int64_t r;
+        double alpha, dropout;
+        pl_strings targets, exclude, modules_to_save;
+        bool dora, rslora;
+        int init, bias; /* pl_lora_init, pl_lora_bias */
+        pl_entries rank_pattern, alpha_pattern;
+        pl_numbers layers;
+        pl_strings layers_pattern;
+        double lr_ratio; /* LoRA+: the learning rate of B over that of A */
+    } lora;
+    struct {
+        int name;  /* pl_optimizer_name */
+        double lr; /* filled in by the check: 5e-5 full, 2e-4 LoRA */
+        pl_numbers betas;
+        double eps, weight_decay, momentum;
+        bool nesterov;
+    } optimizer;
+    struct {
+        int name;             /* pl_scheduler_name */
+        int64_t warmup_steps; /* filled in by the check, but for warmup_ratio */
+        double warmup_ratio;
+        int64_t decay_steps;
+        double num_cycles; /* filled in by the check */
+        double power, lr_end;
+        double min_lr, min_lr_rate, warmup_lr_rate, min_lr_ratio;
+        int warmup_type, decay_type; /* pl_ramp; filled in by the check */
+        int64_t timescale;           /* filled in by the check, where it does not follow from the warmup */
+        /* DeepSpeed's; the maxima are filled in by the check */
+        double warmup_min_lr, warmup_max_lr, warmup_min_ratio, cos_min_ratio;
+        double cycle_min_lr, cycle_max_lr;
+        int64_t cycle_first_step_size, cycle_second_step_size, cycle_first_stair_count, cycle_second_stair_count;
+        int64_t decay_step_size;
+        double decay_lr_rate;
+        bool cycle_momentum;
+        double cycle_min_mom, cycle_max_mom, decay_mom_rate;
+        double lr_range_test_min_lr, lr_range_test_step_rate;
+        int64_t lr_range_test_step_size;
+        bool lr_range_test_staircase;
+    } scheduler;
+    struct {
+        int64_t steps; /* PL_INT_UNSET: epochs decide */
+        double epochs; /* NaN: steps decide */
+        int64_t micro_batch, micro_batch_tokens /* 0: no such bound */, accumulation;
+        double clip; /* 0: off */
+        int64_t seed;
+        pl_strings freeze;
+        int64_t eval_every; /* 0: at the end only */
+        int64_t early_stop; /* evaluations without improvement; 0: never */
+    } train;
+    struct {
+        int64_t recompute; /* 0: none, n: every n-th block */
+        int64_t budget;    /* bytes; 0: none */
+    } memory;
+    struct {
+        int64_t every; /* steps; 0: at the end and when stopped */
+        int64_t keep;  /* 0: all */
+        bool best;
+    } checkpoint;
+    struct {
+        int64_t every; /* steps a line, away from a terminal */
+        bool profile;
+    } log;
+    struct {
+        char *prompt, *system;
+        bool chat, greedy;
+        int64_t max_tokens, top_k, seed; /* top_k 0: off */
+        double temperature, top_p, min_p, repetition_penalty;
+    } generate;
+    bool json;
+
+    char *file; /* the file that was read, NULL if none */
+#define PL_CONFIG_MAX_FIELDS 160
+    struct pl_origin {
+        enum { PL_FROM_DEFAULT, PL_FROM_FILE, PL_FROM_FLAG, PL_FROM_CODE } from;
+        int line;
+    } origin[PL_CONFIG_MAX_FIELDS]; /* of each field of the table */
+} pl_config;
+
+extern const pl_field pl_config_fields[];
+extern const int pl_config_field_count;
+
+typedef struct pl_section {
+    const char *name;  /* NULL: top level */
+    const char *title; /* one line */
+} pl_section;
+extern const pl_section pl_config_sections[];
+extern const int pl_config_section_count;
+
+int pl_config_open(pl_error *err, pl_config *config); /* the defaults */
+void pl_config_close(pl_config *config);              /* {0} is fine */
+
+/* Reads a run file over what is there. Unknown names, values out of range, fields given twice: PL_EUSAGE with file and
+   line. Paths are as they stand: relative to the current folder. */
+int pl_config_read(pl_error *err, pl_config *config, const char *path);
+int pl_config_parse(pl_error *err, pl_config *config, const char *where, const char *text, size_t size);
+
+/* Sets one field by its name, as a flag does: the value overrides a file's, and lists grow. */
+int pl_config_set(pl_error *err, pl_config *config, const char *name, const char *value);
+
+/* Reads argv[0..argc) as flags of a command: --name value, --name=value, and --name alone for a switch that is followed
+   by nothing or another flag. Whatever else there is goes to positional[*npositional] (room for argc). A run file's
+   fields must be read before. A field that another command takes is named as such. `--` ends the flags. */
+int pl_config_flags(pl_error *err, pl_config *config, unsigned command, int argc, char *const *argv,
+    const char **positional, int *npositional);
+
+/* Fills in the defaults that depend on other fields, and refuses what does not go together: fields that do not apply
+   (lora.r under method full), one of two that exclude each other, a model that is missing. Every message names the
+   fields, and where they were set. */
+int pl_config_check(pl_error *err, pl_config *config, unsigned command);
+
+/* The field at that address of config, e.g. &config->lora.r; PL_EBUG's sake: the table must have it. */
+const pl_field *pl_config_field(const pl_config *config, const void *member);
+/* Whether the user set it, in the file or by a flag. */
+bool pl_config_given(const pl_config *config, const void *member);
+/* How a message names the field: "run.yaml:12: lora.r", "--lora.r", "lora.r". Returns out. */
+#define PL_WHERE_SIZE 512
+const char *pl_config_where(const pl_config *config, const void *member, char out[PL_WHERE_SIZE]);
+/* The field of that name, or NULL. */
+const pl_field *pl_config_find(const char *name);
+/* PL_EUSAGE for a name that is not there, with the nearest that is. `command`: only what it takes; 0: all. */
+int pl_config_unknown(pl_error *err, const char *where, const char *name, unsigned command);
+
+/* The run as YAML with one comment a field. PL_YAML_RESOLVED has every field that applies; PL_YAML_INIT has what was
+   given, the rest commented out at their defaults. */
+typedef enum pl_yaml_style { PL_YAML_RESOLVED, PL_YAML_INIT } pl_yaml_style;
+int pl_config_print(pl_error *err, const pl_config *config, pl_yaml_style style, pl_buf *out);
+int pl_config_write(pl_error *err, const pl_config *config, const char *path); /* resolved */
+
+/* Compares two checked configurations of one run: 0, or PL_EUSAGE naming the first field that differs and both values.
+   Fields that may change when a run goes on (threads, log, checkpoint, train.steps...) are left out. */
+int pl_config_compare(pl_error *err, const pl_config *config, const pl_config *before, const char *folder);
+
+/* Training that goes on from an adapter takes the lora fields from its adapter_config.json. */
+bool pl_config_told_by_adapter(const pl_config *config, const pl_field *field);
+/* Whether `field.when` holds, and no adapter tells it. */
+bool pl_config_applies(const pl_config *config, const pl_field *field);
+
+#endif
