@@ -46,6 +46,10 @@ int pl_st_read(pl_error *err, const pl_st_tensor *tensor, int64_t first, int64_t
 /* "F32 [2, 3]" into text, for messages; long shapes are cut. */
 const char *pl_st_describe(const pl_st_tensor *tensor, char text[96]);
 
+const char *pl_st_dtype_name(pl_dtype dtype); /* how the format spells one of our types */
+
+/* ---- writing: safetensors_write.c ---- */
+
 /* A tensor to be written. */
 typedef struct pl_st_spec {
     const char *name;
@@ -64,7 +68,8 @@ int pl_st_header(pl_error *err, const pl_st_spec *specs, int count, const json_t
 /* A file written in order, in pieces. */
 typedef struct pl_st_writer pl_st_writer;
 
-/* specs must stay as they are until commit or abort. PL_EIO for the file, PL_EBUG for specs that cannot be written. */
+/* The specs are copied; their names must stay until commit or abort. PL_EIO for the file, PL_EBUG for specs that cannot
+   be written. */
 int pl_st_writer_open(
     pl_error *err, const char *path, const pl_st_spec *specs, int count, const json_t *metadata, pl_st_writer **out);
 /* The index of the tensor whose data comes next; -1 when all is written. Tensors without elements are passed over. */
@@ -77,5 +82,18 @@ int pl_st_writer_sync(pl_error *err, pl_st_writer *w);
 /* Puts the file in place. Frees the writer, also on failure, and then the old file is as it was. */
 int pl_st_writer_commit(pl_error *err, pl_st_writer *w);
 void pl_st_writer_abort(pl_st_writer *w); /* NULL is fine */
+
+/* A tensor to be written, and where its elements come from. */
+typedef struct pl_st_source {
+    pl_st_spec spec;
+    pl_dtype given;   /* type of what is given; converted to spec.dtype */
+    const void *data; /* all elements; or NULL, and then `read` puts [first, first + count) into out when asked */
+    int (*read)(pl_error *err, void *user, int64_t first, int64_t count, void *out);
+    void *user;
+} pl_st_source;
+
+/* Writes a file of them, as far as pl_st_writer_sync; the caller commits or aborts what it gets. */
+int pl_st_write(pl_error *err, const char *path, const pl_st_source *sources, int count, const json_t *metadata,
+    pl_st_writer **out);
 
 #endif

@@ -12,32 +12,6 @@
 
 /* ---- lists of names ---- */
 
-int pl_names_add(pl_error *err, pl_names *names, const char *name)
-{
-    for (int i = 0; i < names->count; i++) {
-        if (strcmp(names->items[i], name) == 0) return 0;
-    }
-    char **items = realloc(names->items, ((size_t)names->count + 1) * sizeof *items);
-    if (!items) return PL_FAIL_NOMEM(err);
-    names->items = items;
-    PL_TRY(pl_strdup(err, name, &items[names->count]));
-    names->count++;
-    return 0;
-}
-
-void pl_names_free(pl_names *names)
-{
-    for (int i = 0; i < names->count; i++) free(names->items[i]);
-    free(names->items);
-    *names = (pl_names){0};
-}
-
-static int names_copy(pl_error *err, const pl_names *from, pl_names *to)
-{
-    for (int i = 0; i < from->count; i++) PL_TRY(pl_names_add(err, to, from->items[i]));
-    return 0;
-}
-
 void pl_modules_free(pl_modules *modules)
 {
     pl_names_free(&modules->names);
@@ -171,10 +145,10 @@ int pl_lora_config_copy(pl_error *err, const pl_lora_config *from, pl_lora_confi
     to->ntokens = 0;
     to->tokens = NULL;
     to->task_type = to->base_model_name_or_path = to->revision = NULL;
-    PL_GO(failed, names_copy(err, &from->target_modules.names, &to->target_modules.names));
-    PL_GO(failed, names_copy(err, &from->exclude_modules.names, &to->exclude_modules.names));
-    PL_GO(failed, names_copy(err, &from->modules_to_save, &to->modules_to_save));
-    PL_GO(failed, names_copy(err, &from->layers_pattern, &to->layers_pattern));
+    PL_GO(failed, pl_names_copy(err, &from->target_modules.names, &to->target_modules.names));
+    PL_GO(failed, pl_names_copy(err, &from->exclude_modules.names, &to->exclude_modules.names));
+    PL_GO(failed, pl_names_copy(err, &from->modules_to_save, &to->modules_to_save));
+    PL_GO(failed, pl_names_copy(err, &from->layers_pattern, &to->layers_pattern));
     PL_GO(failed, patterns_copy(err, &from->rank_pattern, &to->rank_pattern));
     PL_GO(failed, patterns_copy(err, &from->alpha_pattern, &to->alpha_pattern));
     PL_GO(failed, ids_copy(err, from->layers_to_transform, from->nlayers, &to->layers_to_transform));

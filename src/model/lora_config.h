@@ -6,15 +6,7 @@
 
 #include <stdint.h>
 
-#include "base/error.h"
-
-typedef struct pl_names {
-    int count;
-    char **items;
-} pl_names;
-
-int pl_names_add(pl_error *err, pl_names *names, const char *name); /* copies it; one that is there already is fine */
-void pl_names_free(pl_names *names);                                /* {0} is fine */
+#include "base/names.h"
 
 typedef enum pl_modules_rule {
     PL_MODULES_NONE,      /* null in the file: for target_modules the model family's default */
