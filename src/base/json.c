@@ -1,6 +1,7 @@
 #include "base/json.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,14 +37,52 @@ int pl_json_read(pl_error *err, const char *path, json_t **out)
     return rc;
 }
 
+/* Appends a number as it stands in text; one with a fraction in the fewest digits that give the same value back, as
+   Python writes it. */
+static int put_number(pl_error *err, const char *token, size_t size, pl_buf *out)
+{
+    char text[40];
+    if (size >= sizeof text || strcspn(token, ".eE") >= size) return pl_buf_append(err, out, token, size);
+    double value = strtod(token, NULL);
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, value);
+        if (strtod(text, NULL) == value) break;
+    }
+    PL_TRY(pl_buf_puts(err, out, text));
+    return strpbrk(text, ".en") ? 0 : pl_buf_puts(err, out, ".0");
+}
+
+int pl_json_text(pl_error *err, const json_t *value, size_t flags, pl_buf *out)
+{
+    char *text = json_dumps(value, JSON_INDENT(2) | JSON_ENCODE_ANY | JSON_REAL_PRECISION(17) | flags);
+    if (!text) return PL_FAIL_NOMEM(err);
+    int rc = 0;
+    bool quoted = false;
+    for (const char *c = text; *c && rc == 0;) {
+        size_t n = quoted ? 0 : strspn(c, "+-.0123456789eE");
+        if (n && *c != 'e' && *c != 'E') { /* the e of true and false begins no number */
+            rc = put_number(err, c, n, out);
+            c += n;
+            continue;
+        }
+        if (quoted && *c == '\\') {
+            rc = pl_buf_putc(err, out, *c++);
+        } else if (*c == '"') {
+            quoted = !quoted;
+        }
+        if (rc == 0) rc = pl_buf_putc(err, out, *c++);
+    }
+    free(text);
+    return rc;
+}
+
 int pl_json_write(pl_error *err, const char *path, const json_t *value)
 {
-    char *text = json_dumps(value, JSON_INDENT(2) | JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
-    if (!text) return PL_FAIL_NOMEM(err);
-    size_t size = strlen(text);
-    text[size] = '\n'; /* in the place of the terminating 0, which a write does not need */
-    int rc = pl_file_write(err, path, text, size + 1);
-    free(text);
+    pl_buf text = {0};
+    int rc = pl_json_text(err, value, 0, &text);
+    if (rc == 0) rc = pl_buf_putc(err, &text, '\n');
+    if (rc == 0) rc = pl_file_write(err, path, text.data, text.size);
+    pl_buf_free(&text);
     return rc;
 }
 

@@ -5,7 +5,7 @@
 #include <jansson.h>
 #include <stdint.h>
 
-#include "base/error.h"
+#include "base/buf.h"
 
 /* Reads a document; duplicate keys, bad UTF-8 and trailing bytes are errors (PL_EINPUT with `where`:line). NaN and
    Infinity, which Python writes, are errors too. A document with a whole number beyond 64 bits has all its whole
@@ -14,7 +14,10 @@ int pl_json_parse(pl_error *err, const char *where, const char *text, size_t siz
 /* The same for a text that starts at this line of the file `where`. */
 int pl_json_parse_from(pl_error *err, const char *where, int64_t line, const char *text, size_t size, json_t **out);
 int pl_json_read(pl_error *err, const char *path, json_t **out);
-/* Writes it with two spaces of indentation and a final newline, whole or not at all; keys stay in their order. */
+/* Appends it with two spaces of indentation, keys in their order; numbers with a fraction in the fewest digits that
+   give the same value back. flags: jansson's, such as JSON_ENSURE_ASCII. */
+int pl_json_text(pl_error *err, const json_t *value, size_t flags, pl_buf *out);
+/* That and a final newline into a file, whole or not at all. */
 int pl_json_write(pl_error *err, const char *path, const json_t *value);
 
 /* Fields of an object. `where` is the file's name, for messages. An absent or null field leaves *out as it is (so set

@@ -33,14 +33,14 @@
         pl_error_clear(&err);                                                                                          \
     } while (0)
 
-/* A path in one of a few rotating buffers. */
+/* A path in one of some rotating buffers. */
 static inline const char *path_of(const char *dir, const char *name)
 {
-    static char paths[8][1024];
+    static char paths[16][1024];
     static int next;
-    char *path = paths[next++ % 8];
-    snprintf(path, sizeof paths[0], "%s/%s", dir, name);
-    return path;
+    char path[1024]; /* dir may be one of the buffers */
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    return strcpy(paths[next++ % 16], path);
 }
 
 /* A fresh folder for one test; remove it with pl_dir_remove. */
