@@ -72,7 +72,7 @@ const pl_field *pl_config_find(const char *name)
 int pl_config_set(pl_error *err, pl_config *config, const char *name, const char *value)
 {
     const pl_field *field = pl_config_find(name);
-    if (!field) return pl_config_unknown(err, "the configuration", name, 0);
+    if (!field) return pl_config_unknown(err, NULL, name, 0);
     struct pl_origin *origin = &config->origin[field - pl_config_fields];
     bool grows =
         origin->from == PL_FROM_CODE && field->size == 0 && (pl_field_is_list(field) || pl_field_is_map(field));
@@ -126,47 +126,65 @@ static const pl_field *nearest(const char *name, unsigned command, const char **
     return leaves == 1 ? same_leaf : NULL;
 }
 
-int pl_config_unknown(pl_error *err, const char *where, const char *name, unsigned command)
+/* The fields of the section that name begins with, "steps, epochs"; nothing where there is no such section. */
+static int list_section(pl_error *err, const char *name, unsigned command, pl_buf *list)
 {
-    const char *peer = NULL, *dashes = command ? "--" : "";
-    int peer_size = 0;
-    const pl_field *field = nearest(name, command, &peer, &peer_size);
-    char full[PL_FIELD_NAME_SIZE];
-    const char *known = !field ? NULL : command ? pl_field_flag(field, full) : pl_field_name(field, full);
-    if (peer) {
-        bool hf = strncmp(peer, "HF:", 3) == 0;
-        return PL_FAIL(err, PL_EUSAGE, "%s: %s%.80s is %.*s's name for it; here it is %s", where, dashes, name,
-            hf ? 12 : peer_size, hf ? "Hugging Face" : peer, known);
-    }
-    const char *what = command ? "flag" : "field";
-    for (int i = 1; i < pl_config_section_count && !known && !command && !strchr(name, '.'); i++) {
-        if (pl_edit_distance(name, pl_config_sections[i].name) <= 2) known = pl_config_sections[i].name;
-    }
-    if (known) {
-        return PL_FAIL(
-            err, PL_EUSAGE, "%s: there is no %s %s%.80s; did you mean %s?", where, what, dashes, name, known);
-    }
-    /* Nothing is near: the section's own fields help, or the sections. */
-    pl_buf list = {0};
     const char *dot = strchr(name, '.');
-    int rc = 0, listed = 0;
     for (int i = 0; i < pl_config_field_count && dot; i++) {
         const pl_field *f = &pl_config_fields[i];
-        if (f->flag_only || !f->section || strlen(f->section) != (size_t)(dot - name)) continue;
-        if (strncmp(f->section, name, (size_t)(dot - name)) != 0 || (command && !(f->commands & command))) continue;
-        PL_GO(done, pl_buf_printf(err, &list, "%s%s", listed++ ? ", " : "", f->name));
+        size_t n = (size_t)(dot - name);
+        if (f->flag_only || !f->section || strlen(f->section) != n || strncmp(f->section, name, n) != 0) continue;
+        if (command && !(f->commands & command)) continue;
+        PL_TRY(pl_buf_printf(err, list, "%s%s", list->size ? ", " : "", f->name));
     }
-    if (listed) {
-        rc = PL_FAIL(err, PL_EUSAGE, "%s: there is no %s %s%.80s; %.*s has %s", where, what, dashes, name,
-            (int)(dot - name), name, pl_buf_text(&list));
-    } else if (command) {
-        rc = PL_FAIL(err, PL_EUSAGE, "%s: there is no flag --%.80s; --help lists what there is", where, name);
-    } else {
-        rc = PL_FAIL(err, PL_EUSAGE,
-            "%s: there is no field %.80s; docs/configuration.md and `plait init` list what there is", where, name);
+    return 0;
+}
+
+/* What can be told about a name that is not there, after "there is no field NAME". */
+static int unknown_hint(pl_error *err, const char *name, unsigned command, const pl_field *near, pl_buf *hint)
+{
+    char full[PL_FIELD_NAME_SIZE];
+    if (near) {
+        const char *known = command ? pl_field_flag(near, full) : pl_field_name(near, full);
+        return pl_buf_printf(err, hint, "did you mean %s?", known);
     }
-done:
+    for (int i = 1; i < pl_config_section_count && !command && !strchr(name, '.'); i++) {
+        const char *section = pl_config_sections[i].name;
+        if (pl_edit_distance(name, section) <= 2) return pl_buf_printf(err, hint, "did you mean %s?", section);
+    }
+    pl_buf list = {0};
+    int rc = list_section(err, name, command, &list);
+    if (rc == 0 && list.size) {
+        rc = pl_buf_printf(err, hint, "%.*s has %s", (int)strcspn(name, "."), name, pl_buf_text(&list));
+    } else if (rc == 0) {
+        rc = pl_buf_puts(err, hint,
+            command ? "--help lists what there is" : "docs/configuration.md and `plait init` list what there is");
+    }
     pl_buf_free(&list);
+    return rc;
+}
+
+int pl_config_unknown(pl_error *err, const char *where, const char *name, unsigned command)
+{
+    const char *peer = NULL, *what = command ? "flag --" : "field ";
+    int peer_size = 0;
+    const pl_field *near = nearest(name, command, &peer, &peer_size);
+    pl_buf text = {0};
+    int rc = 0;
+    if (where) PL_GO(done, pl_buf_printf(err, &text, "%s: ", where));
+    if (near && peer) {
+        char full[PL_FIELD_NAME_SIZE];
+        const char *known = command ? pl_field_flag(near, full) : pl_field_name(near, full);
+        bool hf = strncmp(peer, "HF:", 3) == 0;
+        PL_GO(done, pl_buf_printf(err, &text, "%s%.80s is %.*s's name for it; here it is %s", command ? "--" : "", name,
+                        hf ? 12 : peer_size, hf ? "Hugging Face" : peer, known));
+    } else {
+        PL_GO(done, pl_buf_printf(err, &text, "there is no %s%.80s; ", what, name));
+        PL_GO(done, unknown_hint(err, name, command, near, &text));
+    }
+    rc = PL_FAIL(err, PL_EUSAGE, "%s", pl_buf_text(&text));
+done:
+    pl_buf_free(&text);
     return rc;
 }
 

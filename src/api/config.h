@@ -4,6 +4,7 @@
 #define PL_API_CONFIG_H
 
 #include "api/field.h"
+#include "model/lora_config.h"
 
 /* Which commands take a field as a flag. */
 enum pl_command_bit {
@@ -31,15 +32,6 @@ typedef enum pl_data_format {
 } pl_data_format;
 typedef enum pl_data_loss { PL_LOSS_AUTO, PL_LOSS_ANSWERS, PL_LOSS_ALL } pl_data_loss;
 typedef enum pl_data_overlong { PL_OVERLONG_CUT, PL_OVERLONG_DROP } pl_data_overlong;
-typedef enum pl_lora_init {
-    PL_INIT_TRUE,
-    PL_INIT_FALSE,
-    PL_INIT_GAUSSIAN,
-    PL_INIT_PISSA,
-    PL_INIT_OLORA,
-    PL_INIT_LOFTQ /* refused until there are 4-bit weights */
-} pl_lora_init;
-typedef enum pl_lora_bias { PL_BIAS_NONE, PL_BIAS_ALL, PL_BIAS_LORA_ONLY } pl_lora_bias;
 typedef enum pl_optimizer_name { PL_OPTIMIZER_ADAMW, PL_OPTIMIZER_SGD } pl_optimizer_name;
 typedef enum pl_scheduler_name {
     PL_SCHEDULER_LINEAR,
@@ -84,9 +76,11 @@ typedef struct pl_config {
     struct {
         int64_t r;
         double alpha, dropout;
-        pl_strings targets, exclude, modules_to_save;
+        pl_strings targets; /* none: PEFT's for the family */
+        pl_strings exclude, modules_to_save;
         bool dora, rslora;
-        int init, bias; /* pl_lora_init, pl_lora_bias */
+        char *init; /* as pl_lora_init_parse reads it */
+        int bias;   /* pl_lora_bias */
         pl_entries rank_pattern, alpha_pattern;
         pl_numbers layers;
         pl_strings layers_pattern;
@@ -201,7 +195,8 @@ bool pl_config_given(const pl_config *config, const void *member);
 const char *pl_config_where(const pl_config *config, const void *member, char out[PL_WHERE_SIZE]);
 /* The field of that name, or NULL. */
 const pl_field *pl_config_find(const char *name);
-/* PL_EUSAGE for a name that is not there, with the nearest that is. `command`: only what it takes; 0: all. */
+/* PL_EUSAGE for a name that is not there, with the nearest that is. `command`: only what it takes; 0: all.
+   where: file and line, or NULL. */
 int pl_config_unknown(pl_error *err, const char *where, const char *name, unsigned command);
 
 /* The run as YAML with one comment a field. PL_YAML_RESOLVED has every field that applies; PL_YAML_INIT has what was
@@ -213,6 +208,10 @@ int pl_config_write(pl_error *err, const pl_config *config, const char *path); /
 /* Compares two checked configurations of one run: 0, or PL_EUSAGE naming the first field that differs and both values.
    Fields that may change when a run goes on (threads, log, checkpoint, train.steps...) are left out. */
 int pl_config_compare(pl_error *err, const pl_config *config, const pl_config *before, const char *folder);
+
+/* The lora fields as PEFT's configuration, checked; task_type is CAUSAL_LM. The caller frees *out, which must hold
+   nothing yet. */
+int pl_config_lora(pl_error *err, const pl_config *config, pl_lora_config *out);
 
 /* Training that goes on from an adapter takes the lora fields from its adapter_config.json. */
 bool pl_config_told_by_adapter(const pl_config *config, const pl_field *field);

@@ -80,15 +80,22 @@ static int check_method(pl_error *err, pl_config *c)
 
 static int check_lora(pl_error *err, const pl_config *c)
 {
-    if (c->lora.init == PL_INIT_LOFTQ) {
-        return PL_FAIL(
-            err, PL_EUNSUPPORTED, "%s is loftq, which needs 4-bit weights; this version has none", WHERE(lora.init));
-    }
     if (c->lora.layers_pattern.count && !c->lora.layers.count) {
         return PL_FAIL(err, PL_EUSAGE, "%s is set, but lora.layers is not; it says where those are counted",
             WHERE(lora.layers_pattern));
     }
-    return 0;
+    const pl_strings *targets = &c->lora.targets;
+    bool listed =
+        targets->count != 1 || (strcasecmp(targets->items[0], "all-linear") && !pl_is_regex(targets->items[0]));
+    if (c->lora.layers.count && !listed) {
+        return PL_FAIL(err, PL_EUSAGE, "%s is set, but %s is no list of names, which PEFT wants for that",
+            WHERE(lora.layers), WHERE(lora.targets));
+    }
+    if (c->method != PL_METHOD_LORA || c->adapter) return 0;
+    pl_lora_config lora = {0};
+    int rc = pl_config_lora(err, c, &lora);
+    pl_lora_config_free(&lora);
+    return rc;
 }
 
 static int check_data(pl_error *err, const pl_config *c)

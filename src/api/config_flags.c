@@ -35,11 +35,9 @@ static int unknown_flag(pl_error *err, const char *name, unsigned command)
 {
     const pl_field *elsewhere = flag_field(name, command, true);
     if (!elsewhere) {
-        char where[64];
-        snprintf(where, sizeof where, "plait %s", command_name(command));
-        return pl_config_unknown(err, where, name, command);
+        return pl_config_unknown(err, NULL, name, command);
     }
-    return PL_FAIL(err, PL_EUSAGE, "plait %s: it does not take --%s, which is for plait %s", command_name(command),
+    return PL_FAIL(err, PL_EUSAGE, "plait %s does not take --%s, which is for plait %s", command_name(command),
         name, command_name(elsewhere->commands));
 }
 
@@ -80,8 +78,7 @@ int pl_config_flags(pl_error *err, pl_config *config, unsigned command, int argc
             continue;
         }
         if (argument[1] != '-') {
-            return PL_FAIL(err, PL_EUSAGE, "plait %s: there is no flag %.80s; flags begin with two dashes",
-                command_name(command), argument);
+            return PL_FAIL(err, PL_EUSAGE, "there is no flag %.80s; flags begin with two dashes", argument);
         }
         const char *equals = strchr(argument, '='), *value = equals ? equals + 1 : NULL;
         char name[2 * PL_FIELD_NAME_SIZE];
@@ -92,7 +89,7 @@ int pl_config_flags(pl_error *err, pl_config *config, unsigned command, int argc
         if (!value && field->kind == PL_FIELD_SWITCH && !is_switch_value(next)) value = "true";
         if (!value) {
             if (!next || strncmp(next, "--", 2) == 0) {
-                return PL_FAIL(err, PL_EUSAGE, "plait %s: --%s needs a value", command_name(command), name);
+                return PL_FAIL(err, PL_EUSAGE, "--%s needs a value", name);
             }
             value = next;
             i++;

@@ -133,7 +133,8 @@ static int print(pl_error *err, const pl_field *field, const void *object, bool 
     case PL_FIELD_FILE:
     case PL_FIELD_FOLDER: {
         const char *text = *PL_CONST_MEMBER(char *, field, object);
-        return yaml ? print_text(err, text, out) : pl_buf_puts(err, out, text);
+        bool word = field->words && pl_word_index(field->words, text) >= 0;
+        return yaml && !word ? print_text(err, text, out) : pl_buf_puts(err, out, text);
     }
     case PL_FIELD_SWITCH: return pl_buf_puts(err, out, *PL_CONST_MEMBER(bool, field, object) ? "true" : "false");
     case PL_FIELD_INT: {

@@ -30,7 +30,7 @@ static void test_defaults(void **state)
     assert_true(isnan(c.optimizer.lr));
     assert_int_equal(c.train.steps, PL_INT_UNSET);
     assert_string_equal(c.output, "out");
-    assert_string_equal(c.lora.targets.items[0], "all-linear");
+    assert_int_equal(c.lora.targets.count, 0);
     assert_false(pl_config_given(&c, &c.lora.r));
     pl_config_close(&c);
     pl_config_close(&c);
@@ -61,11 +61,11 @@ static void test_table(void **state)
             assert_true(pl_word_index(other->words, text) >= 0);
         }
     }
-    const pl_field *scheduler = pl_config_find("scheduler.name"), *init = pl_config_find("lora.init");
+    const pl_field *scheduler = pl_config_find("scheduler.name");
     assert_int_equal(pl_word_index(scheduler->words, "warmup_stable_decay"), PL_SCHEDULER_WARMUP_STABLE_DECAY);
     assert_int_equal(pl_word_index(scheduler->words, "reduce_lr_on_plateau"), PL_SCHEDULER_REDUCE_LR_ON_PLATEAU);
     assert_int_equal(pl_word_index(scheduler->words, "LRRangeTest"), PL_SCHEDULER_LR_RANGE_TEST);
-    assert_int_equal(pl_word_index(init->words, "loftq"), PL_INIT_LOFTQ);
+
     assert_int_equal(pl_word_index(pl_config_find("data.format")->words, "tokens"), PL_FORMAT_TOKENS);
 }
 
@@ -230,19 +230,18 @@ static void test_flags_refused(void **state)
         unsigned command;
     } cases[] = {
         {"--lora.r 0", "--lora.r is 0; it must be from 1 to 65536", PL_CMD_TRAIN},
-        {"--lora.r", "plait train: --lora.r needs a value", PL_CMD_TRAIN},
-        {"--lora.r --lora.alpha 3", "plait train: --lora.r needs a value", PL_CMD_TRAIN},
+        {"--lora.r", "--lora.r needs a value", PL_CMD_TRAIN},
+        {"--lora.r --lora.alpha 3", "--lora.r needs a value", PL_CMD_TRAIN},
         {"--optimizer.lr -1", "--optimizer.lr is -1; it must be at least 0", PL_CMD_TRAIN},
         {"--lora.dora run.yaml", "--lora.dora is 'run.yaml'; true or false was expected", PL_CMD_TRAIN},
-        {"--train.step 4", "plait train: there is no flag --train.step; did you mean --train.steps?", PL_CMD_TRAIN},
-        {"--learning_rate 4", "plait train: --learning_rate is Hugging Face's name for it; here it is --optimizer.lr",
-            PL_CMD_TRAIN},
-        {"--modle a", "plait generate: there is no flag --modle; did you mean --model?", PL_CMD_GENERATE},
-        {"--lora.r 4", "plait generate: it does not take --lora.r, which is for plait train", PL_CMD_GENERATE},
-        {"--max-tokens 4", "plait train: it does not take --max-tokens, which is for plait generate", PL_CMD_TRAIN},
-        {"-x", "plait train: there is no flag -x; flags begin with two dashes", PL_CMD_TRAIN},
+        {"--train.step 4", "there is no flag --train.step; did you mean --train.steps?", PL_CMD_TRAIN},
+        {"--learning_rate 4", "--learning_rate is Hugging Face's name for it; here it is --optimizer.lr", PL_CMD_TRAIN},
+        {"--modle a", "there is no flag --modle; did you mean --model?", PL_CMD_GENERATE},
+        {"--lora.r 4", "plait generate does not take --lora.r, which is for plait train", PL_CMD_GENERATE},
+        {"--max-tokens 4", "plait train does not take --max-tokens, which is for plait generate", PL_CMD_TRAIN},
+        {"-x", "there is no flag -x; flags begin with two dashes", PL_CMD_TRAIN},
         {"--data.fields prompt", "--data.fields is 'prompt'; name=value was expected", PL_CMD_TRAIN},
-        {"--frobnicate 4", "plait merge: there is no flag --frobnicate; --help lists what there is", PL_CMD_MERGE},
+        {"--frobnicate 4", "there is no flag --frobnicate; --help lists what there is", PL_CMD_MERGE},
     };
     for (int i = 0; i < PL_COUNT(cases); i++) {
         pl_error err;
@@ -291,6 +290,11 @@ static void test_check(void **state)
             "--data.weights has 2 numbers, but --data has 1 file; give one a file", PL_CMD_TRAIN},
         {"--model m --data d --adapter a --method full", "--method is full, but --adapter is given", PL_CMD_TRAIN},
         {"--model m --data d --adapter a --lora.r 4", "--lora.r is set, but --adapter is given", PL_CMD_TRAIN},
+        {"--model m --data d --method lora --lora.layers 1 --lora.targets all-linear",
+            "--lora.layers is set, but --lora.targets is no list of names", PL_CMD_TRAIN},
+        {"--model m --data d --method lora --lora.layers 1 --lora.targets q_proj", NULL, PL_CMD_TRAIN},
+        {"--model m --data d --method lora --lora.init what", "--lora.init: ", PL_CMD_TRAIN},
+        {"--model m --data d --method lora --lora.targets .*(", "lora: ", PL_CMD_TRAIN},
         {"--model m --data d --adapter a --lora.lr_ratio 4", NULL, PL_CMD_TRAIN},
         {"--model m --data d --optimizer.name sgd --optimizer.betas 0.9,0.95",
             "--optimizer.betas is set, but --optimizer.name is sgd; it applies with optimizer.name=adamw only",
@@ -341,7 +345,8 @@ static void test_round_trip(void **state)
     static const char *const texts[] = {
         "model: m\ndata: d",
         "model: 'with \"quotes\" and \\ and \xc3\xa9'\ndata: [d, 'e, f', '123', 'true', '- x', \"tab\\there\\n\"]\n"
-        "method: lora\nlora: {r: 3, targets: '.*\\.(q|v)_proj{1,2}', rank_pattern: {'a.*,b': 4}, alpha_pattern: {c: "
+        "method: lora\nlora: {r: 3, targets: [q_proj, 'mlp.up'], exclude: '.*\\.(q|v)_proj{1,2}', rank_pattern: "
+        "{'a.*,b': 4}, alpha_pattern: {c: "
         "0.1},"
         " layers: [0, 2], layers_pattern: [h], dropout: 0.1, dora: true}\n"
         "optimizer: {lr: 0.3, betas: [0.1, 0.2], eps: 1e-300}\nmemory: {recompute: 3, budget: 1234567}\n",
