@@ -84,8 +84,14 @@ static int read_numbers(pl_config *c, const pl_family *f, pl_arch *a)
         bool bias = a->q_bias;
         PL_TRY(pl_config_bool(c, "attention_bias", &bias));
         a->q_bias = a->k_bias = a->v_bias = a->o_bias = bias;
-    } else if (a->q_bias && json_is_true(json_object_get(c->object, "attention_bias"))) {
-        pl_config_given(c, "attention_bias"); /* says what is so anyway */
+    } else if (a->q_bias) {
+        bool bias = true;
+        PL_TRY(pl_config_bool(c, "attention_bias", &bias));
+        if (!bias) {
+            pl_logf(c->log, PL_LOG_WARNING,
+                "%s: attention_bias is false, but queries, keys and values of every %s have a bias", c->where,
+                a->model_type);
+        }
     }
     if (f->mlp_bias) PL_TRY(pl_config_bool(c, "mlp_bias", &a->mlp_bias));
     return 0;
@@ -128,12 +134,13 @@ static int read_eos(pl_config *c, pl_arch *a)
     }
     for (size_t i = 0; i < count; i++) {
         const json_t *id = json_is_array(value) ? json_array_get(value, i) : value;
-        if (!json_is_integer(id) || json_integer_value(id) > INT32_MAX) {
+        int64_t number = 0;
+        if (!pl_config_whole(id, &number) || number > INT32_MAX) {
             char text[64];
             return PL_FAIL(c->err, PL_EINPUT, "%s: eos_token_id is %s; expected a token id or a list of them", c->where,
                 pl_config_show(value, text));
         }
-        if (json_integer_value(id) >= 0) a->eos_tokens[a->neos++] = json_integer_value(id);
+        if (number >= 0) a->eos_tokens[a->neos++] = number;
     }
     return 0;
 }
@@ -156,8 +163,11 @@ static int read_tokens(pl_config *c, const pl_family *f, pl_arch *a)
         return 0;
     }
     /* torch counts a negative padding index from the end of the table. */
-    if (given == PL_GIVEN && a->pad_token < 0) a->pad_token += a->vocab;
-    if (a->pad_token < a->vocab && a->pad_token >= -1) return 0;
+    int64_t id = given == PL_GIVEN && a->pad_token < 0 ? a->pad_token + a->vocab : a->pad_token;
+    if (id < a->vocab && id >= (given == PL_GIVEN ? 0 : -1)) {
+        a->pad_token = id;
+        return 0;
+    }
     return PL_FAIL(c->err, PL_EINPUT, "%s: pad_token_id is %lld%s; expected null or an id below vocab_size, %lld",
         c->where, (long long)a->pad_token, given == PL_ABSENT ? " (the default)" : "", (long long)a->vocab);
 }
@@ -292,13 +302,13 @@ static int read_nope(pl_config *c, pl_arch *a)
         bool rotary = (i + 1) % interval != 0;
         if (list) {
             const json_t *v = json_array_get(list, (size_t)i);
-            bool number = json_is_integer(v) && (json_integer_value(v) == 0 || json_integer_value(v) == 1);
-            if (!number && !json_is_boolean(v)) {
+            int64_t number = json_is_true(v);
+            if (!json_is_boolean(v) && !(pl_config_whole(v, &number) && (number == 0 || number == 1))) {
                 char text[64];
                 return PL_FAIL(c->err, PL_EINPUT, "%s: no_rope_layers[%lld] is %s; expected 1 (rotary) or 0 (none)",
                     c->where, (long long)i, pl_config_show(v, text));
             }
-            rotary = json_is_true(v) || (number && json_integer_value(v) == 1);
+            rotary = number == 1;
         }
         a->layer[i].rope = rotary ? 0 : -1;
     }

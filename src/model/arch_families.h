@@ -29,6 +29,8 @@ int pl_config_string(pl_config *c, const char *field, const char **out);
 /* Two names of one field: reading both is fine as long as they agree. `other` may be NULL. */
 int pl_config_int2(pl_config *c, const char *field, const char *other, int64_t low, int64_t high, int64_t *out);
 int pl_config_act(pl_config *c, const char *field, pl_act *out);
+/* A whole number, be it written 2 or 2.0. */
+bool pl_config_whole(const json_t *value, int64_t *out);
 /* How a message shows a value: its JSON, cut to what fits. */
 const char *pl_config_show(const json_t *value, char text[64]);
 /* Refuses what is left over and would change the result, and warns of what is left over and unknown. */

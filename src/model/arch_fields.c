@@ -29,6 +29,14 @@ const char *pl_config_show(const json_t *value, char text[64])
     return text;
 }
 
+bool pl_config_whole(const json_t *value, int64_t *out)
+{
+    double real = json_number_value(value);
+    if (!json_is_number(value) || !(real > -9e15 && real < 9e15)) return false;
+    *out = json_is_integer(value) ? json_integer_value(value) : (int64_t)real;
+    return (double)*out == real;
+}
+
 int pl_config_int(pl_config *c, const char *field, int64_t low, int64_t high, int64_t *out)
 {
     bool given = pl_config_given(c, field) == PL_GIVEN;

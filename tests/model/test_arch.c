@@ -1,4 +1,4 @@
-/* config.json -> pl_arch. */
+/* config.json -> pl_arch, against what transformers makes of it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
