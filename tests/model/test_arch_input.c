@@ -92,7 +92,7 @@ static void refusals(void **state)
         {"phi3", "{\"pad_token_id\": \"-\"}", PL_EINPUT, {"pad_token_id is 32000 (the default)"}},
         {"llama", "{\"pad_token_id\": -97}", PL_EINPUT, {"pad_token_id"}},
         {"llama", "{\"eos_token_id\": \"2\"}", PL_EINPUT, {"eos_token_id is \"2\""}},
-        {"llama", "{\"eos_token_id\": [1, [2]]}", PL_EINPUT, {"eos_token_id is [2]"}},
+        {"llama", "{\"eos_token_id\": [1, [2]]}", PL_EINPUT, {"eos_token_id is [1,[2]]"}},
         {"llama", "{\"eos_token_id\": [1, 2, 3, 4, 5, 6, 7, 8, 9]}", PL_EUNSUPPORTED, {"9 entries", "at most 8"}},
         {"llama", "{\"torch_dtype\": \"float64\"}", PL_EUNSUPPORTED, {"dtype is \"float64\""}},
         {"llama", "{\"dtype\": \"float8_e4m3fn\"}", PL_EUNSUPPORTED, {"float8_e4m3fn"}},
