@@ -11,6 +11,7 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "model/arch.h"
 #include "support/alloc_fail.h"
 
 static char folder[] = "/tmp/plait-alloc-fail-XXXXXX";
@@ -77,6 +78,22 @@ done:
     return rc;
 }
 
+static void no_sink(void *user, enum pl_log_level level, const char *message)
+{
+    (void)user;
+    (void)level;
+    (void)message;
+}
+
+static int use_arch(pl_error *err, void *user)
+{
+    pl_log log = {no_sink, NULL};
+    pl_arch arch;
+    PL_TRY(pl_arch_parse(err, &log, "config.json", user, NULL, &arch));
+    pl_arch_free(&arch);
+    return 0;
+}
+
 static void test_buf(void **state)
 {
     (void)state;
@@ -93,6 +110,22 @@ static void test_json(void **state)
 {
     (void)state;
     assert_true(alloc_fail_run("json", use_json, NULL) >= 20);
+}
+
+static void test_arch(void **state)
+{
+    (void)state;
+    static const char *const models[] = {"phi3-longrope", "gemma3", "llama-rope-yarn", "gpt2"};
+    for (int i = 0; i < PL_COUNT(models); i++) {
+        char path[512];
+        pl_error err = {0};
+        json_t *config;
+        snprintf(path, sizeof path, "%s/golden/models/%s/config.json", PLAIT_TEST_DIR, models[i]);
+        /* Read outside: jansson cuts a string short, and says nothing, when its buffer cannot grow. */
+        assert_int_equal(pl_json_read(&err, path, &config), 0);
+        assert_true(alloc_fail_run(models[i], use_arch, config) >= 2);
+        json_decref(config);
+    }
 }
 
 static int make_folder(void **state)
@@ -114,6 +147,7 @@ int main(void)
         cmocka_unit_test(test_buf),
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_json),
+        cmocka_unit_test(test_arch),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
