@@ -16,9 +16,10 @@ static bool is_phi3(const pl_family *family)
     return !strcmp(family->model_type, "phi3");
 }
 
+static const char *const kinds[] = {"default", "linear", "dynamic", "llama3", "yarn", "longrope"}; /* pl_rope_kind */
+
 static int read_kind(pl_config *d, bool phi3, pl_rope_kind *out)
 {
-    static const char *const kinds[] = {"default", "linear", "dynamic", "llama3", "yarn", "longrope"};
     const char *name = NULL, *old = NULL;
     PL_TRY(pl_config_string(d, "rope_type", &name));
     PL_TRY(pl_config_string(d, "type", &old));
@@ -149,7 +150,7 @@ static int read_rope(pl_config *c, pl_config *d, const pl_family *family, const 
     if (rope->kind == PL_ROPE_DEFAULT) return 0;
     bool optional =
         rope->kind == PL_ROPE_LONGROPE || (rope->kind == PL_ROPE_YARN && pl_config_given(d, "factor") == PL_NULL);
-    if (!optional) PL_TRY(need(d, "factor", "other than default"));
+    if (!optional) PL_TRY(need(d, "factor", kinds[rope->kind]));
     if (pl_config_value(d, "factor")) PL_TRY(pl_config_real(d, "factor", 1e-9, MAX_FACTOR, &rope->factor));
     if (rope->kind >= PL_ROPE_LLAMA3) PL_TRY(read_original(c, d, family, arch, rope));
     switch (rope->kind) {
@@ -226,22 +227,24 @@ static int read_by_layer_type(
     double theta = family->theta, local = 1e4;
     PL_TRY(pl_config_real(c, "rope_theta", 1e-9, MAX_THETA, &theta));
     PL_TRY(pl_config_real(c, "rope_local_base_freq", 1e-9, MAX_THETA, &local));
-    const json_t *full, *sliding, *unused = NULL;
+    const json_t *full, *sliding;
     PL_TRY(get_object(c, parameters, "full_attention", &full));
     PL_TRY(get_object(c, parameters, "sliding_attention", &sliding));
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)parameters, key, value)
     {
-        if (strcmp(key, "full_attention") && strcmp(key, "sliding_attention")) unused = value;
-        if (unused) {
+        (void)value;
+        if (strcmp(key, "full_attention") && strcmp(key, "sliding_attention")) {
             return PL_FAIL(c->err, PL_EINPUT,
                 "%s: rope_parameters has %.40s; for model_type %s it holds full_attention and sliding_attention",
                 c->where, key, family->model_type);
         }
     }
-    json_t *merged = full ? json_copy((json_t *)(uintptr_t)full) : json_object();
-    if (!merged || (scaling && json_object_update(merged, (json_t *)(uintptr_t)scaling))) {
+    /* json_copy would drop what it has no memory for, and say nothing. */
+    json_t *merged = json_object();
+    if (!merged || (full && json_object_update(merged, (json_t *)(uintptr_t)full)) ||
+        (scaling && json_object_update(merged, (json_t *)(uintptr_t)scaling))) {
         json_decref(merged);
         return PL_FAIL_NOMEM(c->err);
     }
