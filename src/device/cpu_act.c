@@ -14,8 +14,10 @@ PL_INLINE pl_vf clamp(pl_vf x, float limit)
 /* x * sigmoid(g) and its slope, for the slope dg of g. */
 PL_INLINE act_value sigmoid_gate(pl_vf x, pl_vf g, pl_vf dg)
 {
-    /* Beyond 80 the sigmoid is 0 or 1 in f32, and e * e would overflow. */
-    pl_vf e = pl_vexp(-clamp(g, 80)), s = pl_vset(1) / (pl_vset(1) + e), v = x * s;
+    /* Beyond 80 the sigmoid is 0 or 1 in f32, even times the largest x, and e would overflow. */
+    pl_vf e = pl_vexp(-clamp(g, 80)), v, s = pl_vset(1) / (pl_vset(1) + e);
+    s = pl_vselect(g < pl_vset(-80), pl_vset(0), s);
+    v = x * s;
     return (act_value){v, s + v * ((e * s) * dg)};
 }
 

@@ -27,7 +27,7 @@ void op_open(op_context *context, int threads);
 void op_close(op_context *context);
 
 typedef enum op_fill {
-    OP_NORMAL, /* scale * a normal number (scale 0 means 1) */
+    OP_NORMAL, /* scale * a roughly normal number, within 3.5 (scale 0 means 1) */
     OP_ZERO,
     OP_INDEX, /* i32: whole numbers in [0, limit) */
     OP_RANGE, /* i32: 0, 1, 2, ... */
