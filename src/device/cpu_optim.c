@@ -19,7 +19,7 @@ static void adamw_piece(float *restrict w, const float *restrict g, float *restr
         w[i] = f.decay * w[i] - f.rate * mi / (sqrtf(vi) * f.root_correction + f.eps);
     }
     if (copy) {
-        for (int64_t i = 0; i < n; i++) copy[i] = pl_store_bf16(w[i]);
+        for (int64_t i = 0; i < n; i++) copy[i] = pl_f32_to_bf16(w[i]);
     }
 }
 
@@ -73,7 +73,7 @@ static void sgd_piece(float *restrict w, const float *restrict g, float *restric
         }
     }
     if (copy) {
-        for (int64_t i = 0; i < n; i++) copy[i] = pl_store_bf16(w[i]);
+        for (int64_t i = 0; i < n; i++) copy[i] = pl_f32_to_bf16(w[i]);
     }
 }
 
