@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
+#include "device/cpu.h"
 
 /* Scratch: the oracle's operators need hardly any, and its memory is filled when it is made. */
 #define WORK_BYTES(threads) ((int64_t)(threads ? 64 : 1) << 20)
@@ -175,11 +176,13 @@ static void outcome_free(outcome *o, int n)
     }
 }
 
-static void perform(
-    const char *name, const op_operand *operands, int n, op_call call, const void *user, int threads, outcome *out)
+/* `ops` not NULL: another level of the CPU's kernels than the one that the machine gets. */
+static void perform(const char *name, const op_operand *operands, int n, op_call call, const void *user, int threads,
+    const pl_device_ops *ops, outcome *out)
 {
     op_context context;
     op_open(&context, threads);
+    if (ops) context.device->ops = ops;
     pl_tensor t[OP_MAX_OPERANDS];
     int block[OP_MAX_OPERANDS];
     for (int i = 0; i < n; i++) {
@@ -233,27 +236,64 @@ static void check_guards(const char *name, const op_operand *operand, int i, con
     }
 }
 
-void op_check(const char *name, const op_operand *operands, int n, op_call call, const void *user)
+/* The levels of kernels below the machine's own: machines that are older than this one get them. */
+static int lower_levels(const pl_device_ops *out[8])
+{
+    static const pl_device_ops *const levels[] = {
+#define X(level) &pl_cpu_ops_##level,
+        PL_CPU_LEVELS(X)
+#undef X
+    };
+    op_context context;
+    op_open(&context, 1);
+    int best = 0, n = 0;
+    while (levels[best] != context.device->ops) best++;
+    for (int i = best + 1; i < PL_COUNT(levels); i++) out[n++] = levels[i];
+    op_close(&context);
+    return n;
+}
+
+static void check(const char *name, const op_operand *operands, int n, op_call call, const void *user, bool same_bits)
 {
     static const int threads[] = {1, 2, 3};
-    outcome ref, one, many;
-    perform(name, operands, n, call, user, 0, &ref);
-    for (int k = 0; k < PL_COUNT(threads); k++) {
-        perform(name, operands, n, call, user, threads[k], k ? &many : &one);
+    const pl_device_ops *lower[8];
+    int levels = lower_levels(lower);
+    outcome ref, one, other;
+    perform(name, operands, n, call, user, 0, NULL, &ref);
+    perform(name, operands, n, call, user, 1, NULL, &one);
+    for (int k = 0; k < PL_COUNT(threads) + levels; k++) {
+        bool is_level = k >= PL_COUNT(threads);
+        char what[32];
+        snprintf(what, sizeof what, is_level ? "level %d below the best" : "%d threads",
+            is_level ? k - PL_COUNT(threads) + 1 : threads[k]);
+        perform(name, operands, n, call, user, is_level ? 2 : threads[k],
+            is_level ? lower[k - PL_COUNT(threads)] : NULL, &other);
         for (int i = 0; i < n; i++) {
             if (!ref.memory[i]) continue;
-            if (k && memcmp(one.memory[i], many.memory[i], (size_t)block_bytes(&operands[i])) != 0) {
-                fail_msg("%s: operand %d differs between 1 and %d threads", name, i + 1, threads[k]);
+            if (same_bits && !is_level &&
+                memcmp(one.memory[i], other.memory[i], (size_t)block_bytes(&operands[i])) != 0) {
+                fail_msg("%s: operand %d differs between 1 and %s", name, i + 1, what);
             }
-            if (k) continue;
-            check_guards(name, &operands[i], i, ref.memory[i]);
-            check_guards(name, &operands[i], i, one.memory[i]);
-            compare(name, "cpu", &operands[i], i, &ref, &one);
+            check_guards(name, &operands[i], i, other.memory[i]);
+            compare(name, what, &operands[i], i, &ref, &other);
         }
-        if (k) outcome_free(&many, n);
+        outcome_free(&other, n);
+    }
+    for (int i = 0; i < n; i++) {
+        if (ref.memory[i]) check_guards(name, &operands[i], i, ref.memory[i]);
     }
     outcome_free(&ref, n);
     outcome_free(&one, n);
+}
+
+void op_check(const char *name, const op_operand *operands, int n, op_call call, const void *user)
+{
+    check(name, operands, n, call, user, true);
+}
+
+void op_check_any_order(const char *name, const op_operand *operands, int n, op_call call, const void *user)
+{
+    check(name, operands, n, call, user, false);
 }
 
 static double weighted_sum(const char *name, op_context *context, op_call forward, const pl_tensor *operands,
