@@ -1,0 +1,193 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "support/op_cases.h"
+
+/* Sums of k products of normal numbers are about sqrt(k) large, the largest of many 3 or 4 times that; f32 rounding
+   adds about sqrt(k) * 2^-24 of each partial sum. 3e-6 of the largest holds for k up to 3,000 whatever the order. bf16
+   operands are exact in f32. */
+#define F32_TOLERANCE 3e-6
+/* Two nearly equal numbers may round to neighbours: a bf16 step is at most 2^-7 of the number. */
+#define BF16_TOLERANCE 0.0079
+
+typedef struct gemm_case {
+    int64_t m, n, k;
+    bool transpose_a, transpose_b, accumulate;
+    pl_dtype dtype, c_dtype;
+    float alpha;
+    int bias; /* 0 none, 1 f32, 2 bf16 */
+    int64_t gap;
+} gemm_case;
+
+static int run_gemm(pl_run *run, const pl_tensor *t, const void *user)
+{
+    const gemm_case *g = user;
+    return pl_gemm(run, (pl_gemm_args){.c = t[0],
+                            .a = t[1],
+                            .b = t[2],
+                            .bias = t[3],
+                            .transpose_a = g->transpose_a,
+                            .transpose_b = g->transpose_b,
+                            .accumulate = g->accumulate,
+                            .alpha = g->alpha});
+}
+
+static void check_case(const gemm_case *g)
+{
+    char name[160];
+    snprintf(name, sizeof name, "%lld x %lld x %lld%s%s%s %s into %s, alpha %g, bias %d, gap %lld", (long long)g->m,
+        (long long)g->n, (long long)g->k, g->transpose_a ? " a^T" : "", g->transpose_b ? " b^T" : "",
+        g->accumulate ? " +=" : "", pl_dtype_name(g->dtype), pl_dtype_name(g->c_dtype), (double)g->alpha, g->bias,
+        (long long)g->gap);
+    op_operand operands[] = {
+        {.dtype = g->c_dtype,
+            .rows = g->m,
+            .columns = g->n,
+            .gap = g->gap,
+            .tolerance = g->c_dtype == PL_F32 ? F32_TOLERANCE : BF16_TOLERANCE},
+        {.dtype = g->dtype,
+            .rows = g->transpose_a ? g->k : g->m,
+            .columns = g->transpose_a ? g->m : g->k,
+            .gap = g->gap},
+        {.dtype = g->dtype,
+            .rows = g->transpose_b ? g->n : g->k,
+            .columns = g->transpose_b ? g->k : g->n,
+            .gap = g->gap},
+        {.dtype = g->bias == 2 ? PL_BF16 : PL_F32, .rows = g->bias ? g->n : 0},
+    };
+    op_check_any_order(name, operands, PL_COUNT(operands), run_gemm, g);
+}
+
+static const int64_t shapes[][3] = {
+    {1, 1, 1}, {2, 3, 5}, {7, 17, 33}, {64, 48, 32}, {1, 100, 64}, {100, 1, 64}, {65, 16, 129}, {50, 200, 8}};
+
+/* Every combination of transposition, accumulation and dtypes. */
+static void forms(void **state)
+{
+    (void)state;
+    for (int s = 0; s < PL_COUNT(shapes); s++) {
+        for (int bits = 0; bits < 32; bits++) {
+            gemm_case g = {.m = shapes[s][0], .n = shapes[s][1], .k = shapes[s][2], .alpha = 1};
+            g.transpose_a = bits & 1;
+            g.transpose_b = bits >> 1 & 1;
+            g.accumulate = bits >> 2 & 1;
+            g.dtype = bits & 8 ? PL_BF16 : PL_F32;
+            g.c_dtype = bits & 8 && bits & 16 ? PL_BF16 : PL_F32;
+            if (!(bits & 8) && bits & 16) continue;
+            g.gap = s % 3 == 1 ? 16 : s % 3 == 2 ? 3 : 0;
+            check_case(&g);
+        }
+    }
+}
+
+static void factors_and_biases(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        pl_dtype dtype = i ? PL_BF16 : PL_F32;
+        check_case(&(gemm_case){9, 20, 31, false, true, false, dtype, PL_F32, 0.5f, 0, 0});
+        check_case(&(gemm_case){9, 20, 31, false, false, true, dtype, PL_F32, -2, 0, 0});
+        check_case(&(gemm_case){9, 20, 31, true, false, true, dtype, dtype, 0.125f, 0, 4});
+        for (int bias = 1; bias < 3; bias++) {
+            check_case(&(gemm_case){9, 20, 31, false, true, false, dtype, dtype, 1, bias, 0});
+            check_case(&(gemm_case){33, 70, 16, false, false, false, dtype, PL_F32, 1, bias, 2});
+        }
+    }
+}
+
+/* Beyond one block of the widening path in each dimension, with rests. */
+static void larger_than_a_block(void **state)
+{
+    (void)state;
+    check_case(&(gemm_case){70, 1030, 40, false, true, false, PL_BF16, PL_BF16, 1, 1, 0});
+    check_case(&(gemm_case){1030, 20, 50, true, false, true, PL_BF16, PL_F32, 0.5f, 0, 0});
+    check_case(&(gemm_case){12, 24, 2100, false, true, true, PL_BF16, PL_BF16, 1, 0, 0});
+    check_case(&(gemm_case){12, 24, 2100, false, true, false, PL_BF16, PL_F32, 2, 0, 8});
+}
+
+/* A sum of nothing is the bias, or nothing. The harness has no operand of zero rows, so views make them. */
+static void empty_dimensions(void **state)
+{
+    (void)state;
+    for (int threads = 0; threads < 3; threads++) {
+        op_context context;
+        op_open(&context, threads);
+        pl_tensor c = op_make(&context, &(op_operand){.rows = 3, .columns = 4}, 1);
+        pl_tensor a = op_make(&context, &(op_operand){.rows = 3, .columns = 5}, 2);
+        pl_tensor b = op_make(&context, &(op_operand){.rows = 5, .columns = 4}, 3);
+        pl_tensor bias = op_make(&context, &(op_operand){.rows = 4, .dtype = PL_BF16}, 4);
+        pl_gemm_args args = {.c = c, .a = pl_tensor_columns(a, 0, 0), .b = pl_tensor_rows(b, 0, 0), .alpha = 1};
+        double *before = op_get(&context, c), *biases = op_get(&context, bias);
+        args.accumulate = true;
+        assert_int_equal(pl_gemm(&context.run, args), 0);
+        double *after = op_get(&context, c);
+        assert_memory_equal(before, after, 12 * sizeof(double));
+        free(after);
+        args.accumulate = false;
+        args.bias = bias;
+        assert_int_equal(pl_gemm(&context.run, args), 0);
+        after = op_get(&context, c);
+        for (int i = 0; i < 12; i++) assert_true(after[i] == biases[i % 4]);
+        free(after);
+        args.bias = (pl_tensor){0};
+        assert_int_equal(pl_gemm(&context.run, args), 0);
+        after = op_get(&context, c);
+        for (int i = 0; i < 12; i++) assert_true(after[i] == 0);
+        free(after);
+        args = (pl_gemm_args){.c = pl_tensor_rows(c, 0, 0), .a = pl_tensor_rows(a, 0, 0), .b = b, .alpha = 1};
+        assert_int_equal(pl_gemm(&context.run, args), 0);
+        args = (pl_gemm_args){.c = pl_tensor_columns(c, 0, 0), .a = a, .b = pl_tensor_columns(b, 0, 0), .alpha = 1};
+        assert_int_equal(pl_gemm(&context.run, args), 0);
+        free(before);
+        free(biases);
+        op_close(&context);
+    }
+}
+
+static void wrong_operands(void **state)
+{
+    (void)state;
+    op_context context;
+    op_open(&context, 0);
+    pl_tensor c = op_make(&context, &(op_operand){.rows = 3, .columns = 4}, 1);
+    pl_tensor a = op_make(&context, &(op_operand){.rows = 3, .columns = 5}, 2);
+    pl_tensor b = op_make(&context, &(op_operand){.rows = 5, .columns = 4}, 3);
+    pl_tensor bias = op_make(&context, &(op_operand){.rows = 4}, 4);
+    pl_tensor half = op_make(&context, &(op_operand){.rows = 5, .columns = 4, .dtype = PL_BF16}, 5);
+    pl_tensor whole = op_make(&context, &(op_operand){.rows = 3, .columns = 4, .dtype = PL_I32}, 5);
+    pl_gemm_args good = {.c = c, .a = a, .b = b, .bias = bias, .alpha = 1},
+                 bad[] = {good, good, good, good, good, good, good, good};
+    assert_int_equal(pl_gemm(&context.run, good), 0);
+    bad[0].transpose_a = true;
+    bad[1].transpose_b = true;
+    bad[2].c = pl_tensor_columns(c, 0, 3);
+    bad[3].b = half;
+    bad[4].bias = pl_tensor_rows(bias, 0, 3);
+    bad[5].alpha = 2;
+    bad[6].accumulate = true;
+    bad[7].c = whole;
+    for (int i = 0; i < PL_COUNT(bad); i++) {
+        assert_int_equal(pl_gemm(&context.run, bad[i]), PL_EBUG);
+        pl_error_clear(&context.err);
+    }
+    assert_true(context.run.counters.gemm_flops == 2 * 3 * 4 * 5);
+    op_close(&context);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(forms),
+        cmocka_unit_test(factors_and_biases),
+        cmocka_unit_test(larger_than_a_block),
+        cmocka_unit_test(empty_dimensions),
+        cmocka_unit_test(wrong_operands),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
