@@ -189,8 +189,7 @@ PL_INLINE void pl_vstore_bf16_part(uint16_t *p, pl_vf v, int64_t n)
     /* 2^(n-1), so that n = 128 is still a float; the magic number's low bits hold n. */                               \
     power = (INT)((power - 0x4b400000 + 126) << 23);                                                                   \
     FLOAT scale;                                                                                                       \
-    memcpy(&scale, &power, sizeof scale);                                                                              \
-    return (e + e) * scale;
+    memcpy(&scale, &power, sizeof scale)
 
 PL_INLINE float pl_exp_const(float x)
 {
@@ -207,11 +206,16 @@ PL_INLINE float pl_exp_min(float a, float b)
     return a < b ? a : b;
 }
 
-PL_INLINE float pl_exp(float x){PL_EXP_BODY(pl_exp_const, pl_exp_max, pl_exp_min, float, int32_t)}
+PL_INLINE float pl_exp(float x)
+{
+    PL_EXP_BODY(pl_exp_const, pl_exp_max, pl_exp_min, float, int32_t);
+    return (e + e) * scale;
+}
 
 PL_INLINE pl_vf pl_vexp(pl_vf x)
 {
-    PL_EXP_BODY(pl_vset, pl_vmax, pl_vmin, pl_vf, pl_vi)
+    PL_EXP_BODY(pl_vset, pl_vmax, pl_vmin, pl_vf, pl_vi);
+    return (e + e) * scale;
 }
 
 #endif

@@ -255,22 +255,28 @@ static int lower_levels(const pl_device_ops *out[8])
 
 static void check(const char *name, const op_operand *operands, int n, op_call call, const void *user, bool same_bits)
 {
-    static const int threads[] = {1, 2, 3};
+    static const int more_threads[] = {2, 3};
     const pl_device_ops *lower[8];
     int levels = lower_levels(lower);
     outcome ref, one, other;
     perform(name, operands, n, call, user, 0, NULL, &ref);
     perform(name, operands, n, call, user, 1, NULL, &one);
-    for (int k = 0; k < PL_COUNT(threads) + levels; k++) {
-        bool is_level = k >= PL_COUNT(threads);
+    for (int i = 0; i < n; i++) {
+        if (!ref.memory[i]) continue;
+        check_guards(name, &operands[i], i, ref.memory[i]);
+        check_guards(name, &operands[i], i, one.memory[i]);
+        compare(name, "1 thread", &operands[i], i, &ref, &one);
+    }
+    for (int k = 0; k < PL_COUNT(more_threads) + levels; k++) {
+        int level = k - PL_COUNT(more_threads); /* >= 0: one of those */
         char what[32];
-        snprintf(what, sizeof what, is_level ? "level %d below the best" : "%d threads",
-            is_level ? k - PL_COUNT(threads) + 1 : threads[k]);
-        perform(name, operands, n, call, user, is_level ? 2 : threads[k],
-            is_level ? lower[k - PL_COUNT(threads)] : NULL, &other);
+        snprintf(what, sizeof what, level < 0 ? "%d threads" : "%d levels below the best",
+            level < 0 ? more_threads[k] : level + 1);
+        perform(
+            name, operands, n, call, user, level < 0 ? more_threads[k] : 2, level < 0 ? NULL : lower[level], &other);
         for (int i = 0; i < n; i++) {
             if (!ref.memory[i]) continue;
-            if (same_bits && !is_level &&
+            if (same_bits && level < 0 &&
                 memcmp(one.memory[i], other.memory[i], (size_t)block_bytes(&operands[i])) != 0) {
                 fail_msg("%s: operand %d differs between 1 and %s", name, i + 1, what);
             }
@@ -278,9 +284,6 @@ static void check(const char *name, const op_operand *operands, int n, op_call c
             compare(name, what, &operands[i], i, &ref, &other);
         }
         outcome_free(&other, n);
-    }
-    for (int i = 0; i < n; i++) {
-        if (ref.memory[i]) check_guards(name, &operands[i], i, ref.memory[i]);
     }
     outcome_free(&ref, n);
     outcome_free(&one, n);
