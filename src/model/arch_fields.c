@@ -116,14 +116,15 @@ int pl_config_act(pl_config *c, const char *field, pl_act *out)
 /* Fields that say nothing about the computation: bookkeeping, generation (which has a file of its own), other tasks'
    heads, and how Hugging Face's code runs. A name that ends in * stands for all that begin so. */
 static const char *const harmless[] = {"_attn_implementation*", "_commit_hash", "_experts_implementation*",
-    "_flash_attn*", "_name_or_path", "attn_implementation", "auto_map", "bad_words_ids", "begin_suppress_tokens",
-    "cache_implementation", "chunk_size_feed_forward", "classifier_dropout", "cross_attention_hidden_size",
-    "decoder_start_token_id", "diversity_penalty", "do_sample", "early_stopping", "encoder_no_repeat_ngram_size",
-    "epsilon_cutoff", "eta_cutoff", "exponential_decay_length_penalty", "finetuning_task", "forced_bos_token_id",
-    "forced_decoder_ids", "forced_eos_token_id", "gradient_checkpointing", "id2label", "is_decoder", "is_llama_config",
-    "label2id", "length_penalty", "max_length", "max_new_tokens", "min_length", "min_new_tokens", "model_type", "n_ctx",
-    "name_or_path", "no_repeat_ngram_size", "num_beam_groups", "num_beams", "num_labels", "num_return_sequences",
-    "output_attentions", "output_hidden_states", "output_scores", "prefix", "pretraining_tp", "problem_type",
+    "_flash_attn*", "_name_or_path", "_num_labels", "attn_implementation", "auto_map", "bad_words_ids",
+    "begin_suppress_tokens", "cache_implementation", "chunk_size_feed_forward", "classifier_dropout",
+    "cross_attention_hidden_size", "decoder_start_token_id", "diversity_penalty", "do_sample", "early_stopping",
+    "encoder_no_repeat_ngram_size", "epsilon_cutoff", "eta_cutoff", "exponential_decay_length_penalty",
+    "finetuning_task", "forced_bos_token_id", "forced_decoder_ids", "forced_eos_token_id", "gradient_checkpointing",
+    "id2label", "is_decoder", "is_llama_config", "label2id", "length_penalty", "max_length", "max_new_tokens",
+    "max_window_layers", "min_length", "min_new_tokens", "model_type", "n_ctx", "name_or_path", "no_repeat_ngram_size",
+    "num_beam_groups", "num_beams", "num_labels", "num_return_sequences", "output_attentions", "output_hidden_states",
+    "output_past", "output_scores", "predict_special_tokens", "prefix", "pretraining_tp", "problem_type",
     "remove_invalid_values", "repetition_penalty", "return_dict", "return_dict_in_generate", "sep_token_id",
     "summary_*", "suppress_tokens", "task_specific_params", "temperature", "tf_legacy_loss", "tie_encoder_decoder",
     "tie_last_hidden_states", "tokenizer_class", "top_k", "top_p", "torchscript", "transformers.js_config",
@@ -136,12 +137,13 @@ static const struct {
     double neutral;
 } refused[] = {{"add_cross_attention", 0}, {"alibi", 0}, {"attention_bias", 0}, {"attention_chunk_size", 0},
     {"attention_multiplier", 0}, {"attn_logit_softcapping", 0}, {"attn_output_gate", 0}, {"embedding_multiplier", 1},
-    {"final_logit_softcapping", 0}, {"is_encoder_decoder", 0}, {"logits_scaling", 1}, {"mlp_bias", 0}, {"mup_*", 0},
-    {"n_routed_experts", 0}, {"n_shared_experts", 0}, {"no_rope_layers", 0}, {"num_experts", 0},
-    {"num_local_experts", 0}, {"num_nextn_predict_layers", 0}, {"parallel_attn", 0}, {"partial_rotary_factor", 1},
-    {"per_layer_config", 0}, {"pruned_heads", 0}, {"qk_layernorm", 0}, {"qk_norm", 0}, {"quantization_config", 0},
-    {"query_pre_attn_scalar", 0}, {"residual_multiplier", 1}, {"rope_interleaved", 0}, {"text_config", 0},
-    {"use_bidirectional_attention", 0}, {"use_mrope", 0}, {"use_qk_norm", 0}, {"vision_config", 0}};
+    {"final_logit_softcapping", 0}, {"full_attn_mod", 1}, {"interpolate_factor", 1}, {"lm_head_bias", 0},
+    {"is_encoder_decoder", 0}, {"logits_scaling", 1}, {"mlp_bias", 0}, {"mup_*", 0}, {"n_routed_experts", 0},
+    {"n_shared_experts", 0}, {"no_rope_layers", 0}, {"num_experts", 0}, {"num_local_experts", 0},
+    {"num_nextn_predict_layers", 0}, {"parallel_attn", 0}, {"partial_rotary_factor", 1}, {"per_layer_config", 0},
+    {"pruned_heads", 0}, {"qk_layernorm", 0}, {"qk_norm", 0}, {"quantization_config", 0}, {"query_pre_attn_scalar", 0},
+    {"residual_multiplier", 1}, {"rope_interleaved", 0}, {"text_config", 0}, {"use_bidirectional_attention", 0},
+    {"use_mrope", 0}, {"use_qk_norm", 0}, {"use_sliding_window", 0}, {"vision_config", 0}};
 
 static bool matches(const char *pattern, const char *name)
 {

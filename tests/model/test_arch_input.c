@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <dirent.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
@@ -275,6 +276,11 @@ static void told(void **state)
         {"llama",
             "{\"rope_scaling\": {\"type\": \"linear\", \"factor\": 4.0}, \"rope_parameters\": {\"rope_theta\": 5}}",
             "warning: c: has both rope_scaling and rope_parameters; rope_scaling counts\n"},
+        {"llama", "{\"use_sliding_window\": false, \"max_window_layers\": 28}", ""},
+        {"phi3",
+            "{\"full_attn_mod\": 1, \"interpolate_factor\": 1, \"lm_head_bias\": false, \"mlp_bias\": false, "
+            "\"attention_bias\": false}",
+            ""},
         {"qwen2", "{\"num_key_value_heads\": 3, \"attention_bias\": true}", ""},
         {"qwen2", "{\"num_key_value_heads\": 3, \"attention_bias\": false}",
             "warning: c: attention_bias is false, but queries, keys and values of every qwen2 have a bias\n"},
@@ -440,6 +446,16 @@ static void published(void **state)
     }
     closedir(dir);
     assert_true(read > 15);
+    static const char *const models[] = {"babyllama-tok105-llama", "capp-gpt2", "stories260K-llama"};
+    for (int i = 0; i < PL_COUNT(models); i++) {
+        pl_error err = {0};
+        pl_log log = {0};
+        pl_arch arch;
+        char path[512];
+        snprintf(path, sizeof path, "%s/../../shared/data/models/%s", PLAIT_TEST_DIR, models[i]);
+        if (pl_arch_read(&err, &log, path, &arch) < 0) fail_msg("%s", err.message);
+        pl_arch_free(&arch);
+    }
 }
 
 int main(void)
