@@ -1,0 +1,74 @@
+/* Text to token ids and back, as a Hugging Face tokenizer.json describes it. Results are those of the `tokenizers`
+   library (0.23), spans included.
+
+   Known: models BPE (byte-level or with byte fallback), Unigram, WordLevel and WordPiece; the normalizers,
+   pre-tokenizers, post-processors and decoders of that format. What is not known (dropout in encoding, UnicodeScripts,
+   CTC...) is PL_EUNSUPPORTED when the file is opened, with the name of the construct.
+
+   Read and left out on purpose: `truncation` and `padding` (transformers switches both off unless a call asks for them;
+   here the caller decides about lengths), `add_prefix_space` and `clean_up_tokenization_spaces` of
+   tokenizer_config.json (transformers 5 applies neither to a tokenizer.json whose model is BPE).
+
+   Text must be UTF-8: a byte that is not is PL_EINPUT with its offset, never a silent U+FFFD. A text may be as long as
+   2^31 - 1 bytes. */
+#ifndef PL_DATA_TOKENIZER_H
+#define PL_DATA_TOKENIZER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/error.h"
+
+typedef struct pl_tokenizer pl_tokenizer; /* immutable: one may be used by many threads at once */
+
+/* Reads FOLDER/tokenizer.json, and FOLDER/tokenizer_config.json if it is there, for what changes ids: add_bos_token and
+   add_eos_token (which then replace the post-processor, as in transformers 5), added_tokens_decoder, and the named
+   special tokens. PL_ENOENT when there is no tokenizer.json; PL_EINPUT, PL_EUNSUPPORTED with the file and the field. */
+int pl_tokenizer_open(pl_error *err, const char *folder, pl_tokenizer **out);
+/* The same from memory, without a tokenizer_config.json; `where` names the source in messages. */
+int pl_tokenizer_parse(pl_error *err, const char *where, const char *json, size_t size, pl_tokenizer **out);
+void pl_tokenizer_close(pl_tokenizer *tokenizer); /* NULL is fine */
+
+/* Token ids, and with `spans` set (before the call) the bytes of the text that each token stands for: [begin, end).
+   They are the offsets that `tokenizers` gives, in bytes: through normalizers, without the leading space of a token
+   when the post-processor trims offsets, and for the tokens that share one character, the whole character. Both are -1
+   for a token that the post-processor adds. {0} to start with; free with pl_tokens_free. */
+typedef struct pl_tokens {
+    int32_t *ids;
+    int64_t *begin, *end; /* NULL unless spans */
+    size_t count, capacity;
+    bool spans;
+} pl_tokens;
+
+void pl_tokens_free(pl_tokens *tokens); /* empty and usable afterwards; `spans` stays */
+
+/* Appends the tokens of text[0..size). Special tokens are recognised wherever they are written in the text;
+   add_special_tokens adds those of the post-processor (bos, eos). After an error `out` holds what it held before. */
+int pl_tokenizer_encode(pl_error *err, const pl_tokenizer *tokenizer, const char *text, size_t size,
+    bool add_special_tokens, pl_tokens *out);
+
+/* Appends the text of the ids; always UTF-8 (bytes that are none become U+FFFD). PL_EINPUT for an id that no token has.
+ */
+int pl_tokenizer_decode(pl_error *err, const pl_tokenizer *tokenizer, const int32_t *ids, size_t count,
+    bool skip_special_tokens, pl_buf *out);
+
+/* Decoding one id at a time, for generation. What push appends is final: all that was appended, with what finish
+   appends, is the text that pl_tokenizer_decode gives for all the ids, and every part is whole characters. */
+typedef struct pl_decoder pl_decoder;
+int pl_decoder_open(pl_error *err, const pl_tokenizer *tokenizer, bool skip_special_tokens, pl_decoder **out);
+int pl_decoder_push(pl_error *err, pl_decoder *decoder, int32_t id, pl_buf *out);
+int pl_decoder_finish(pl_error *err, pl_decoder *decoder, pl_buf *out); /* and is ready for another text */
+void pl_decoder_close(pl_decoder *decoder);
+
+int32_t pl_tokenizer_vocab_size(const pl_tokenizer *tokenizer);            /* highest id + 1 */
+int32_t pl_tokenizer_id(const pl_tokenizer *tokenizer, const char *token); /* by its exact piece; -1: none */
+const char *pl_tokenizer_piece(const pl_tokenizer *tokenizer, int32_t id); /* as the file spells it; NULL: none */
+bool pl_tokenizer_is_special(const pl_tokenizer *tokenizer, int32_t id);   /* an added token marked special */
+/* The ids that the post-processor puts before and after a text (in `count`, how many); what bos and eos mean here. */
+const int32_t *pl_tokenizer_prefix(const pl_tokenizer *tokenizer, size_t *count);
+const int32_t *pl_tokenizer_suffix(const pl_tokenizer *tokenizer, size_t *count);
+uint64_t pl_tokenizer_hash(const pl_tokenizer *tokenizer); /* of the files' bytes: the same hash, the same results */
+
+#endif

@@ -1,0 +1,188 @@
+/* Byte-pair encoding, as it is read: the table of merges and the tables that make encoding fast. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/tokenizer_internal.h"
+
+typedef struct merge_list {
+    pl_merge *items;
+    size_t count, capacity;
+    pl_buf joined;
+} merge_list;
+
+static int32_t piece_id(pl_reader *r, const pl_tokenizer *t, size_t rank, const char *text, size_t size)
+{
+    int32_t id = pl_vocab_find_model(&t->vocab, text, size);
+    if (id < 0) {
+        return pl_reader_fail(
+            r, "merge %zu names \"%.*s\", which is not in model.vocab", rank, (int)(size > 60 ? 60 : size), text);
+    }
+    return id;
+}
+
+static int add_merge(pl_reader *r, const pl_tokenizer *t, merge_list *list, const char *left, size_t left_size,
+    const char *right, size_t right_size)
+{
+    size_t rank = list->count, skip = t->bpe.prefix ? strlen(t->bpe.prefix) : 0;
+    int32_t a, b, id;
+    PL_TRY(a = piece_id(r, t, rank, left, left_size));
+    PL_TRY(b = piece_id(r, t, rank, right, right_size));
+    if (skip > right_size)
+        return pl_reader_fail(r, "merge %zu: its right part is shorter than the subword prefix", rank);
+    pl_buf_clear(&list->joined);
+    PL_TRY(pl_buf_append(r->err, &list->joined, left, left_size));
+    PL_TRY(pl_buf_append(r->err, &list->joined, right + skip, right_size - skip));
+    PL_TRY(id = piece_id(r, t, rank, list->joined.data, list->joined.size));
+    if (rank >= INT32_MAX - 1) return pl_reader_fail(r, "there are more than 2^31 merges");
+    PL_TRY(pl_grow(r->err, &list->items, &list->capacity, rank + 1, sizeof *list->items));
+    list->items[list->count++] = (pl_merge){(uint64_t)(uint32_t)a << 32 | (uint32_t)b, (int32_t)rank, id};
+    return 0;
+}
+
+/* "left right", or ["left", "right"] where pieces may have spaces in them. */
+static int read_merge(pl_reader *r, const pl_tokenizer *t, merge_list *list, pl_buf *left)
+{
+    const char *text;
+    size_t size;
+    if (pl_reader_peek(r) == '[') {
+        r->p++;
+        PL_TRY(pl_reader_string(r, &text, &size));
+        pl_buf_clear(left); /* the second string may take the place of the first */
+        PL_TRY(pl_buf_append(r->err, left, text, size));
+        PL_TRY(pl_reader_expect(r, ','));
+        PL_TRY(pl_reader_string(r, &text, &size));
+        PL_TRY(pl_reader_expect(r, ']'));
+        return add_merge(r, t, list, left->data, left->size, text, size);
+    }
+    PL_TRY(pl_reader_string(r, &text, &size));
+    if (size >= 8 && !memcmp(text, "#version", 8)) return 0;
+    const char *space = memchr(text, ' ', size);
+    size_t left_size = space ? (size_t)(space - text) : 0;
+    if (!space || memchr(space + 1, ' ', size - left_size - 1)) {
+        return pl_reader_fail(r, "merge %zu is \"%.*s\"; two pieces with one space between them were expected",
+            list->count, (int)(size > 60 ? 60 : size), text);
+    }
+    return add_merge(r, t, list, text, left_size, space + 1, size - left_size - 1);
+}
+
+static int make_table(pl_error *err, pl_bpe *bpe, const merge_list *list)
+{
+    size_t size = 16;
+    bpe->merge_shift = 60;
+    while (size < 2 * list->count) {
+        size *= 2;
+        bpe->merge_shift--;
+    }
+    PL_TRY(pl_calloc(err, size, sizeof *bpe->merges, &bpe->merges));
+    for (size_t i = 0; i < size; i++) bpe->merges[i].pair = UINT64_MAX;
+    for (size_t i = 0; i < list->count; i++) {
+        const pl_merge *m = &list->items[i];
+        size_t slot = pl_pair_slot((int32_t)(m->pair >> 32), (int32_t)(uint32_t)m->pair, bpe->merge_shift);
+        while (bpe->merges[slot].pair != UINT64_MAX && bpe->merges[slot].pair != m->pair)
+            slot = (slot + 1) & (size - 1);
+        bpe->merges[slot] = *m; /* of a pair that is there twice, the later counts */
+    }
+    return 0;
+}
+
+int pl_bpe_read_merges(pl_reader *r, pl_tokenizer *t)
+{
+    merge_list list = {0};
+    pl_buf left = {0};
+    int rc, more = 1;
+    PL_GO(done, pl_reader_expect(r, '['));
+    if (pl_reader_peek(r) == ']') more = 0;
+    while (more > 0) {
+        PL_GO(done, read_merge(r, t, &list, &left));
+        PL_GO(done, more = pl_reader_more(r, ']'));
+    }
+    PL_GO(done, make_table(r->err, &t->bpe, &list));
+done:
+    pl_buf_free(&left);
+    pl_buf_free(&list.joined);
+    free(list.items);
+    return rc;
+}
+
+static void find_byte_pieces(pl_tokenizer *t)
+{
+    char text[16];
+    t->bpe.fallback_complete = true;
+    for (int b = 0; b < 256; b++) {
+        size_t size = pl_utf8_put(text, pl_byte_char((unsigned char)b));
+        t->bpe.byte_ids[b] = pl_vocab_find_model(&t->vocab, text, size);
+        snprintf(text, sizeof text, "<0x%02X>", b);
+        t->bpe.fallback_ids[b] = pl_vocab_find_model(&t->vocab, text, 6);
+        if (t->bpe.fallback_ids[b] < 0) t->bpe.fallback_complete = false;
+    }
+}
+
+static void set_pair(pl_bpe *bpe, int32_t a, int32_t b)
+{
+    if (a < 128 && b < 128) {
+        bpe->ascii_pairs[a][b >> 6] |= UINT64_C(1) << (b & 63);
+    } else {
+        size_t bit = pl_pair_slot(a, b, bpe->pair_shift);
+        bpe->pairs[bit >> 6] |= UINT64_C(1) << (bit & 63);
+    }
+}
+
+/* Are byte pieces, or the unknown token, parts of merges? Then what happens at a cut could depend on both sides. */
+static bool merges_special(const pl_tokenizer *t)
+{
+    size_t size = (size_t)1 << (64 - t->bpe.merge_shift);
+    for (size_t i = 0; i < size; i++) {
+        if (t->bpe.merges[i].pair == UINT64_MAX) continue;
+        int32_t parts[2] = {(int32_t)(t->bpe.merges[i].pair >> 32), (int32_t)(uint32_t)t->bpe.merges[i].pair};
+        for (int k = 0; k < 2; k++) {
+            size_t length;
+            const char *text = pl_vocab_text(&t->vocab, parts[k], &length);
+            if (parts[k] == t->unk || (length == 6 && !memcmp(text, "<0x", 3) && text[5] == '>')) return true;
+        }
+    }
+    return false;
+}
+
+static int make_char_tables(pl_error *err, pl_tokenizer *t)
+{
+    pl_bpe *bpe = &t->bpe;
+    size_t bits = 4096;
+    bpe->pair_shift = 52;
+    while (bits < 4 * t->vocab.arena.size && bits < (1 << 23)) {
+        bits *= 2;
+        bpe->pair_shift--;
+    }
+    PL_TRY(pl_calloc(err, 65536, sizeof *bpe->char_ids, &bpe->char_ids));
+    PL_TRY(pl_calloc(err, bits / 64, sizeof *bpe->pairs, &bpe->pairs));
+    for (int32_t c = 0; c < 65536; c++) bpe->char_ids[c] = -1;
+    for (int32_t id = 0; id < t->vocab.size; id++) {
+        if (!(t->vocab.pieces[id].flags & PL_PIECE_MODEL)) continue;
+        size_t size, at = 0;
+        const char *text = pl_vocab_text(&t->vocab, id, &size);
+        int32_t last = -1;
+        while (at < size) {
+            int32_t c = pl_utf8_next(text, &at);
+            if (last < 0 && at == size && c < 65536) bpe->char_ids[c] = id;
+            if (last >= 0) set_pair(bpe, last, c);
+            last = c;
+        }
+    }
+    bpe->cuts = !bpe->affixes && (bpe->fallback_complete || !bpe->byte_fallback) && !merges_special(t);
+    return 0;
+}
+
+int pl_bpe_finish(pl_error *err, const char *where, pl_tokenizer *t)
+{
+    (void)where;
+    find_byte_pieces(t);
+    return t->raw_bytes ? 0 : make_char_tables(err, t);
+}
+
+void pl_bpe_free(pl_bpe *bpe)
+{
+    free(bpe->prefix);
+    free(bpe->suffix);
+    free(bpe->merges);
+    free(bpe->char_ids);
+    free(bpe->pairs);
+}

@@ -1,0 +1,251 @@
+/* A reader of JSON that keeps nothing: vocabularies have hundreds of thousands of entries, for which a tree of values
+   would cost more time and memory than the tokenizer itself. Small parts are handed to jansson. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "data/tokenizer_internal.h"
+
+enum { MAX_DEPTH = 200 };
+
+static long line_of(const pl_reader *r)
+{
+    long line = 1;
+    for (const char *c = r->start; c < r->p; c++) line += *c == '\n';
+    return line;
+}
+
+int pl_reader_fail(pl_reader *r, const char *format, ...)
+{
+    char message[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    return PL_FAIL(r->err, PL_EINPUT, "%s:%ld: %s", r->where, line_of(r), message);
+}
+
+int pl_reader_place(pl_reader *r, int rc)
+{
+    return rc < 0 ? pl_error_prefix(r->err, "%s:%ld", r->where, line_of(r)) : rc;
+}
+
+char pl_reader_peek(pl_reader *r)
+{
+    while (r->p < r->end && (*r->p == ' ' || *r->p == '\n' || *r->p == '\t' || *r->p == '\r')) r->p++;
+    return r->p < r->end ? *r->p : 0;
+}
+
+static int not_expected(pl_reader *r, const char *expected)
+{
+    char c = pl_reader_peek(r);
+    if (r->p >= r->end) return pl_reader_fail(r, "the file ends where %s was expected", expected);
+    if ((unsigned char)c < 0x20 || (unsigned char)c > 0x7E) {
+        return pl_reader_fail(r, "byte 0x%02X stands where %s was expected", (unsigned char)c, expected);
+    }
+    return pl_reader_fail(r, "'%c' stands where %s was expected", c, expected);
+}
+
+int pl_reader_expect(pl_reader *r, char c)
+{
+    if (pl_reader_peek(r) != c || r->p >= r->end) {
+        char expected[4] = {'\'', c, '\'', 0};
+        return not_expected(r, expected);
+    }
+    r->p++;
+    return 0;
+}
+
+int pl_reader_more(pl_reader *r, char close)
+{
+    char c = pl_reader_peek(r);
+    if (r->p < r->end && (c == ',' || c == close)) {
+        r->p++;
+        return c == ',';
+    }
+    char expected[16];
+    snprintf(expected, sizeof expected, "',' or '%c'", close);
+    return not_expected(r, expected);
+}
+
+static int hex4(pl_reader *r, int32_t *out)
+{
+    *out = 0;
+    for (int i = 0; i < 4; i++, r->p++) {
+        int c = r->p < r->end ? *r->p : 0;
+        int digit = c >= '0' && c <= '9'   ? c - '0'
+                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                           : -1;
+        if (digit < 0) return pl_reader_fail(r, "\\u must be followed by four hexadecimal digits");
+        *out = *out * 16 + digit;
+    }
+    return 0;
+}
+
+static int unicode_escape(pl_reader *r)
+{
+    int32_t c, low;
+    PL_TRY(hex4(r, &c));
+    if (c >= 0xD800 && c <= 0xDBFF && r->end - r->p >= 6 && r->p[0] == '\\' && r->p[1] == 'u') {
+        r->p += 2;
+        PL_TRY(hex4(r, &low));
+        if (low < 0xDC00 || low > 0xDFFF) return pl_reader_fail(r, "half a surrogate pair in a string");
+        c = 0x10000 + ((c - 0xD800) << 10) + (low - 0xDC00);
+    }
+    if (c >= 0xD800 && c <= 0xDFFF) return pl_reader_fail(r, "half a surrogate pair in a string");
+    char bytes[4];
+    return pl_buf_append(r->err, &r->text, bytes, pl_utf8_put(bytes, c));
+}
+
+static int escape(pl_reader *r)
+{
+    static const char names[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
+    char c = r->p < r->end ? *r->p : 0;
+    const char *name = c ? strchr(names, c) : NULL;
+    if (c == 'u') {
+        r->p++;
+        return unicode_escape(r);
+    }
+    if (!name) return pl_reader_fail(r, "a string has an unknown escape");
+    r->p++;
+    return pl_buf_putc(r->err, &r->text, values[name - names]);
+}
+
+int pl_reader_string(pl_reader *r, const char **text, size_t *size)
+{
+    if (pl_reader_peek(r) != '"') return not_expected(r, "a string");
+    const char *from = ++r->p;
+    bool escaped = false;
+    for (;;) {
+        while (r->p < r->end && *r->p != '"' && *r->p != '\\' && (unsigned char)*r->p >= 0x20) r->p++;
+        if (r->p >= r->end) return pl_reader_fail(r, "the file ends inside a string");
+        if (*r->p == '"' && !escaped) {
+            *text = from;
+            *size = (size_t)(r->p++ - from);
+            return 0;
+        }
+        if (*r->p != '"' && *r->p != '\\') return pl_reader_fail(r, "a string has a control character in it");
+        if (!escaped) pl_buf_clear(&r->text);
+        escaped = true;
+        PL_TRY(pl_buf_append(r->err, &r->text, from, (size_t)(r->p - from)));
+        if (*r->p++ == '"') break;
+        PL_TRY(escape(r));
+        from = r->p;
+    }
+    *text = pl_buf_text(&r->text);
+    *size = r->text.size;
+    return 0;
+}
+
+static size_t digits(pl_reader *r)
+{
+    const char *from = r->p;
+    while (r->p < r->end && *r->p >= '0' && *r->p <= '9') r->p++;
+    return (size_t)(r->p - from);
+}
+
+static int number(pl_reader *r, bool *whole)
+{
+    *whole = true;
+    if (r->p < r->end && *r->p == '-') r->p++;
+    const char *first = r->p;
+    size_t n = digits(r);
+    if (!n || (n > 1 && *first == '0')) return not_expected(r, "a number");
+    if (r->p < r->end && *r->p == '.') {
+        *whole = false;
+        r->p++;
+        if (!digits(r)) return not_expected(r, "a digit");
+    }
+    if (r->p < r->end && (*r->p == 'e' || *r->p == 'E')) {
+        *whole = false;
+        r->p++;
+        if (r->p < r->end && (*r->p == '+' || *r->p == '-')) r->p++;
+        if (!digits(r)) return not_expected(r, "a digit");
+    }
+    return 0;
+}
+
+int pl_reader_integer(pl_reader *r, int64_t *out)
+{
+    char c = pl_reader_peek(r);
+    const char *from = r->p;
+    bool whole;
+    if (c != '-' && (c < '0' || c > '9')) return not_expected(r, "a whole number");
+    PL_TRY(number(r, &whole));
+    if (!whole)
+        return pl_reader_fail(r, "%.*s is not a whole number", (int)(r->p - from > 40 ? 40 : r->p - from), from);
+    bool negative = *from == '-';
+    int64_t value = 0;
+    for (const char *p = from + negative; p < r->p; p++) {
+        if (value > (INT64_MAX - 9) / 10) return pl_reader_fail(r, "%.40s... is too large", from);
+        value = value * 10 + (*p - '0');
+    }
+    *out = negative ? -value : value;
+    return 0;
+}
+
+int pl_reader_real(pl_reader *r, double *out)
+{
+    char c = pl_reader_peek(r), copy[64];
+    const char *from = r->p;
+    bool whole;
+    if (c != '-' && (c < '0' || c > '9')) return not_expected(r, "a number");
+    PL_TRY(number(r, &whole));
+    size_t size = (size_t)(r->p - from);
+    if (size >= sizeof copy) return pl_reader_fail(r, "a number has %zu digits", size);
+    memcpy(copy, from, size);
+    copy[size] = 0;
+    *out = strtod(copy, NULL);
+    return 0;
+}
+
+static int skip_word(pl_reader *r, const char *word)
+{
+    size_t size = strlen(word);
+    if ((size_t)(r->end - r->p) < size || memcmp(r->p, word, size) != 0) return not_expected(r, "a value");
+    r->p += size;
+    return 0;
+}
+
+int pl_reader_skip(pl_reader *r, int depth)
+{
+    const char *text;
+    size_t size;
+    bool whole;
+    char c = pl_reader_peek(r);
+    if (depth > MAX_DEPTH) return pl_reader_fail(r, "values are nested more than %d deep", MAX_DEPTH);
+    switch (c) {
+    case '"': return pl_reader_string(r, &text, &size);
+    case 't': return skip_word(r, "true");
+    case 'f': return skip_word(r, "false");
+    case 'n': return skip_word(r, "null");
+    case '{':
+    case '[': break;
+    default: return c == '-' || (c >= '0' && c <= '9') ? number(r, &whole) : not_expected(r, "a value");
+    }
+    char close = c == '{' ? '}' : ']';
+    r->p++;
+    if (pl_reader_peek(r) == close) {
+        r->p++;
+        return 0;
+    }
+    int more;
+    do {
+        if (c == '{') {
+            PL_TRY(pl_reader_string(r, &text, &size));
+            PL_TRY(pl_reader_expect(r, ':'));
+        }
+        PL_TRY(pl_reader_skip(r, depth + 1));
+        more = pl_reader_more(r, close);
+    } while (more > 0);
+    return more;
+}
+
+int pl_reader_value(pl_reader *r, json_t **out)
+{
+    pl_reader_peek(r);
+    const char *from = r->p;
+    PL_TRY(pl_reader_skip(r, 0));
+    return pl_json_parse(r->err, r->where, from, (size_t)(r->p - from), out);
+}
