@@ -10,11 +10,11 @@
 
 #include "base/json.h"
 #include "base/names.h"
+#include "io/config_swap.h"
 
 #define SINGLE "model.safetensors"
 #define INDEX "model.safetensors.index.json"
 #define CONFIG "config.json"
-#define REPLACED "config.json.replaced"
 
 /* ---- small steps on files ---- */
 
@@ -37,23 +37,6 @@ static int remove_in(pl_error *err, const char *folder, const char *name)
         rc = PL_FAIL(err, PL_EIO, "%s: cannot be removed: %s", path, strerror(errno));
     }
     free(path);
-    return rc;
-}
-
-static int move_in(pl_error *err, const char *folder, const char *from, const char *to)
-{
-    int rc = 0;
-    char *source = NULL, *target = NULL;
-    PL_GO(done, pl_path_join(err, folder, from, &source));
-    PL_GO(done, pl_path_join(err, folder, to, &target));
-    if (rename(source, target) != 0) {
-        rc = PL_FAIL(err, PL_EIO, "%s: cannot be renamed: %s", source, strerror(errno));
-        goto done;
-    }
-    rc = pl_dir_sync(err, folder);
-done:
-    free(source);
-    free(target);
     return rc;
 }
 
@@ -404,42 +387,20 @@ done:
     return rc;
 }
 
-/* Brings the new weights and config.json into force. While the weights change, a config.json that will change is away:
-   it must not stand beside weights of another model. */
+/* Brings the new weights and config.json into force. */
 static int put_in_force(pl_error *err, const char *folder, const char *begin, const pl_st_source *sources, shards *s,
-    pl_writer *config, bool replaces)
+    pl_config_swap *config)
 {
-    if (config->fd < 0) return switch_weights(err, folder, begin, sources, s);
-    int rc = replaces ? move_in(err, folder, CONFIG, REPLACED) : 0;
+    int rc = pl_config_swap_away(err, config);
     if (rc == 0) rc = switch_weights(err, folder, begin, sources, s);
     if (!s->switched) { /* the old weights are in force still, and their config.json belongs to them */
-        pl_error ignored = {0};
-        if (replaces) move_in(&ignored, folder, REPLACED, CONFIG);
+        pl_config_swap_back(config);
         return rc;
     }
-    int committed = pl_writer_commit(err, config); /* whatever failed after the switch */
+    int committed = pl_config_swap_commit(err, config); /* whatever failed after the switch */
     PL_TRY(rc);
     PL_TRY(committed);
     return pl_dir_sync(err, folder);
-}
-
-/* Writes config.json under its temporary name, if it differs from the one that is there (which is then replaced). */
-static int write_config(pl_error *err, const char *folder, const pl_buf *text, pl_writer *out, bool *replaces)
-{
-    pl_buf old = {0};
-    char *path;
-    PL_TRY(pl_path_join(err, folder, CONFIG, &path));
-    int rc = 0;
-    *replaces = pl_file_exists(path);
-    if (*replaces) PL_GO(done, pl_file_read(err, path, &old));
-    if (*replaces && old.size == text->size && memcmp(old.data, text->data, old.size) == 0) goto done;
-    PL_GO(done, pl_writer_open(err, out, path));
-    PL_GO(done, pl_writer_write(err, out, text->data, text->size));
-    rc = pl_writer_sync(err, out);
-done:
-    pl_buf_free(&old);
-    free(path);
-    return rc;
 }
 
 int pl_model_folder_write(
@@ -448,21 +409,19 @@ int pl_model_folder_write(
     int rc = 0;
     shards s = {0};
     pl_buf text = {0};
-    pl_writer config = {.fd = -1};
+    pl_config_swap config = {.writer.fd = -1};
     char begin[24] = "";
-    bool replaces;
     PL_GO(done, config_text(err, options, &text));
     PL_GO(done, pl_dir_make(err, folder));
     PL_GO(done, shards_plan(err, sources, count, options->shard_bytes ? options->shard_bytes : PL_SHARD_BYTES, &s));
     if (s.count > 1) PL_GO(done, free_beginning(err, folder, s.count, begin));
     PL_GO(done, write_data(err, folder, begin, sources, &s));
     PL_GO(done, copy_companions(err, options->source, folder));
-    PL_GO(done, write_config(err, folder, &text, &config, &replaces));
-    PL_GO(done, put_in_force(err, folder, begin, sources, &s, &config, replaces));
-    PL_GO(done, remove_in(err, folder, REPLACED));
+    PL_GO(done, pl_config_swap_prepare(err, folder, CONFIG, &text, &config));
+    PL_GO(done, put_in_force(err, folder, begin, sources, &s, &config));
     rc = remove_stale(err, folder);
 done:
-    pl_writer_abort(&config);
+    pl_config_swap_free(&config);
     remove_written(folder, begin, &s);
     shards_free(&s);
     pl_buf_free(&text);
