@@ -38,7 +38,7 @@ static const struct pl_origin *origin_of(const pl_config *config, const pl_field
     return &config->origin[field - pl_config_fields];
 }
 
-bool pl_config_given(const pl_config *config, const void *member)
+bool pl_config_is_set(const pl_config *config, const void *member)
 {
     const pl_field *field = pl_config_field(config, member);
     return field && origin_of(config, field)->from != PL_FROM_DEFAULT;

@@ -189,7 +189,7 @@ int pl_config_check(pl_error *err, pl_config *config, unsigned command);
 /* The field at that address of config, e.g. &config->lora.r; PL_EBUG's sake: the table must have it. */
 const pl_field *pl_config_field(const pl_config *config, const void *member);
 /* Whether the user set it, in the file or by a flag. */
-bool pl_config_given(const pl_config *config, const void *member);
+bool pl_config_is_set(const pl_config *config, const void *member);
 /* How a message names the field: "run.yaml:12: lora.r", "--lora.r", "lora.r". Returns out. */
 #define PL_WHERE_SIZE 512
 const char *pl_config_where(const pl_config *config, const void *member, char out[PL_WHERE_SIZE]);

@@ -17,7 +17,7 @@ static place where(const pl_config *c, const void *member)
     return p;
 }
 #define WHERE(member) where(c, &c->member).text
-#define GIVEN(member) pl_config_given(c, &c->member)
+#define GIVEN(member) pl_config_is_set(c, &c->member)
 
 /* A field that does not apply may still be off: 0 or false change nothing. */
 static bool is_off(const pl_config *c, const pl_field *field)
@@ -53,7 +53,7 @@ static int check_applies(pl_error *err, const pl_config *c, const pl_field *fiel
 
 static int exclusive(pl_error *err, const pl_config *c, const void *one, const void *other)
 {
-    if (!pl_config_given(c, one) || !pl_config_given(c, other)) return 0;
+    if (!pl_config_is_set(c, one) || !pl_config_is_set(c, other)) return 0;
     const pl_field *a = pl_config_field(c, one), *b = pl_config_field(c, other);
     if (is_off(c, a) || is_off(c, b)) return 0;
     return PL_FAIL(
@@ -71,7 +71,7 @@ static int check_method(pl_error *err, pl_config *c)
     for (int i = 0; i < pl_config_field_count; i++) {
         const pl_field *field = &pl_config_fields[i];
         const void *member = (const char *)c + field->offset;
-        if (!pl_config_told_by_adapter(c, field) || !pl_config_given(c, member)) continue;
+        if (!pl_config_told_by_adapter(c, field) || !pl_config_is_set(c, member)) continue;
         return PL_FAIL(err, PL_EUSAGE, "%s is set, but %s is given, whose adapter_config.json says that; leave one out",
             where(c, member).text, WHERE(adapter));
     }

@@ -4,7 +4,6 @@
 
 #include "api/config.h"
 #include "base/file.h"
-#include "base/version.h"
 
 #define COMMENT_COLUMN 36
 

@@ -58,3 +58,8 @@ const char *pl_error_name(int code)
     default: return code == 0 ? "PL_OK" : "PL_UNKNOWN";
     }
 }
+
+const char *pl_version(void)
+{
+    return PL_VERSION;
+}

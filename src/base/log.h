@@ -2,7 +2,7 @@
 #ifndef PL_BASE_LOG_H
 #define PL_BASE_LOG_H
 
-enum pl_log_level { PL_LOG_INFO, PL_LOG_WARNING };
+#include "plait.h"
 
 typedef struct pl_log {
     void (*sink)(void *user, enum pl_log_level level, const char *message); /* NULL: nobody listens */

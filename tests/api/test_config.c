@@ -31,7 +31,7 @@ static void test_defaults(void **state)
     assert_int_equal(c.train.steps, PL_INT_UNSET);
     assert_string_equal(c.output, "out");
     assert_int_equal(c.lora.targets.count, 0);
-    assert_false(pl_config_given(&c, &c.lora.r));
+    assert_false(pl_config_is_set(&c, &c.lora.r));
     pl_config_close(&c);
     pl_config_close(&c);
 }

@@ -1,0 +1,52 @@
+/* The program around the library: commands, help, and what a person sees. Results go to stdout, all else to stderr. */
+#ifndef PL_CLI_CLI_H
+#define PL_CLI_CLI_H
+
+#include <stdio.h>
+
+#include "api/config.h"
+
+/* What a command is started with. */
+typedef struct cli_run {
+    pl_config config;        /* defaults, the run file and flags; checked, but for init and inspect */
+    const char **positional; /* what is not a flag, the run file left out */
+    int npositional;
+} cli_run;
+
+typedef struct cli_command {
+    const char *name;
+    unsigned bit;          /* enum pl_command_bit: the fields it takes */
+    const char *arguments; /* after the name, in the usage line */
+    const char *summary;   /* one line */
+    const char *text;      /* a paragraph, wrapped by help */
+    bool run_file;         /* one positional argument is a run file */
+    bool checked;          /* pl_config_check comes first */
+    int (*main)(pl_error *err, cli_run *run);
+} cli_command;
+
+extern const cli_command cli_commands[];
+extern const int cli_command_count;
+const cli_command *cli_find_command(const char *name);
+
+int cli_init(pl_error *err, cli_run *run);
+int cli_train(pl_error *err, cli_run *run);
+int cli_plan(pl_error *err, cli_run *run);
+int cli_generate(pl_error *err, cli_run *run);
+int cli_eval(pl_error *err, cli_run *run);
+int cli_merge(pl_error *err, cli_run *run);
+int cli_inspect(pl_error *err, cli_run *run);
+
+/* Help as wide as the terminal, between 72 and 120 columns; `width` 0 asks the terminal. Appended to out. */
+int cli_help(pl_error *err, int width, pl_buf *out);
+int cli_command_help(pl_error *err, const cli_command *command, int width, pl_buf *out);
+int cli_terminal_width(FILE *file); /* 80 where it cannot be told */
+
+/* SIGINT and SIGTERM ask a run to stop: it finishes its step and writes a checkpoint. A second one ends the program at
+   once, as it would any other. */
+void cli_catch_signals(void);
+int cli_signal(void); /* the one that came, or 0 */
+
+/* The exit status of the program for an error code. */
+int cli_exit_status(int code);
+
+#endif

@@ -1,0 +1,7 @@
+#include "cli/cli.h"
+
+int cli_generate(pl_error *err, cli_run *run)
+{
+    (void)run;
+    return PL_FAIL(err, PL_EBUG, "this command is not built yet");
+}
