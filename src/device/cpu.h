@@ -45,6 +45,9 @@ int PL_CPU(scale_columns)(
 int PL_CPU(row_dots)(pl_device *device, pl_error *err, pl_tensor out, pl_tensor a, pl_tensor b, bool transposed);
 int PL_CPU(sum_squares)(pl_device *device, pl_error *err, double *out, pl_tensor x);
 int PL_CPU(sum)(pl_device *device, pl_error *err, double *out, pl_tensor x);
+int PL_CPU(divide)(pl_device *device, pl_error *err, pl_tensor y, pl_tensor a, pl_tensor b);
+int PL_CPU(root)(pl_device *device, pl_error *err, pl_tensor y, pl_tensor x);
+int PL_CPU(soften)(pl_device *device, pl_error *err, pl_tensor y, float scale, float softcap);
 int PL_CPU(count_nonfinite)(pl_device *device, pl_error *err, int64_t *out, pl_tensor x);
 int PL_CPU(gemm)(pl_device *device, pl_error *err, const pl_gemm_args *args, void *scratch);
 int64_t PL_CPU(gemm_scratch)(pl_device *device, pl_error *err, const pl_gemm_args *args);

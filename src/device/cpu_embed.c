@@ -58,7 +58,7 @@ static void scatter_piece(const pl_embed_backward_args *a, int64_t residue, int6
     int64_t n = a->dy.shape[1] - from < COLUMNS ? a->dy.shape[1] - from : COLUMNS;
     const int32_t *ids = a->ids.data;
     for (int64_t t = 0; t < a->dy.shape[0]; t++) {
-        if (ids[t] % RESIDUES != residue) continue;
+        if (ids[t] % RESIDUES != residue || (a->has_skip && ids[t] == a->skip)) continue;
         float *row = (float *)pl_row(a->dtable, ids[t] + a->offset) + from;
         const char *dy = (const char *)pl_row(a->dy, t) + from * pl_dtype_size(a->dy.dtype);
         if (a->dy.dtype == PL_F32)

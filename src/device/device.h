@@ -130,6 +130,8 @@ typedef struct pl_embed_backward_args {
     pl_tensor dtable, dy, ids;
     float scale;
     int64_t offset; /* added to each id (learned positions) */
+    bool has_skip;  /* rows whose id is `skip` add nothing: PyTorch's padding_idx */
+    int64_t skip;
 } pl_embed_backward_args;
 
 /* Cross entropy of a chunk of tokens. logits [n, V] any; z = logit_scale * logits, then softcap * tanh(z / softcap) if
@@ -204,6 +206,11 @@ typedef struct pl_device_ops {
     /* *out (host memory) = sum of squares, sum: accumulated in double, in fixed blocks. x any. */
     int (*sum_squares)(pl_device *, pl_error *, double *out, pl_tensor x);
     int (*sum)(pl_device *, pl_error *, double *out, pl_tensor x);
+    /* y = a / b; y = sqrt(x). f32 vectors; y may be an operand. */
+    int (*divide)(pl_device *, pl_error *, pl_tensor y, pl_tensor a, pl_tensor b);
+    int (*root)(pl_device *, pl_error *, pl_tensor y, pl_tensor x);
+    /* In place, f32 [T, V]: z = scale * y, then softcap * tanh(z / softcap) if softcap > 0: logits in inference. */
+    int (*soften)(pl_device *, pl_error *, pl_tensor y, float scale, float softcap);
     /* *out (host memory) = number of elements that are NaN or infinite. */
     int (*count_nonfinite)(pl_device *, pl_error *, int64_t *out, pl_tensor x);
 

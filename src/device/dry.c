@@ -126,6 +126,35 @@ static int dry_row_dots(pl_device *device, pl_error *err, pl_tensor out, pl_tens
     return 0;
 }
 
+static int dry_divide(pl_device *device, pl_error *err, pl_tensor y, pl_tensor a, pl_tensor b)
+{
+    (void)device;
+    (void)err;
+    (void)y;
+    (void)a;
+    (void)b;
+    return 0;
+}
+
+static int dry_root(pl_device *device, pl_error *err, pl_tensor y, pl_tensor x)
+{
+    (void)device;
+    (void)err;
+    (void)y;
+    (void)x;
+    return 0;
+}
+
+static int dry_soften(pl_device *device, pl_error *err, pl_tensor y, float scale, float softcap)
+{
+    (void)device;
+    (void)err;
+    (void)y;
+    (void)scale;
+    (void)softcap;
+    return 0;
+}
+
 static int dry_sum_squares(pl_device *device, pl_error *err, double *out, pl_tensor x)
 {
     (void)device;
@@ -315,6 +344,9 @@ static const pl_device_ops dry_ops = {
     .row_dots = dry_row_dots,
     .sum_squares = dry_sum_squares,
     .sum = dry_sum,
+    .divide = dry_divide,
+    .root = dry_root,
+    .soften = dry_soften,
     .count_nonfinite = dry_count_nonfinite,
     .gemm = dry_gemm,
     .gemm_scratch = dry_gemm_scratch,

@@ -29,6 +29,9 @@ int pl_ref_scale_columns(
 int pl_ref_row_dots(pl_device *device, pl_error *err, pl_tensor out, pl_tensor a, pl_tensor b, bool transposed);
 int pl_ref_sum_squares(pl_device *device, pl_error *err, double *out, pl_tensor x);
 int pl_ref_sum(pl_device *device, pl_error *err, double *out, pl_tensor x);
+int pl_ref_divide(pl_device *device, pl_error *err, pl_tensor y, pl_tensor a, pl_tensor b);
+int pl_ref_root(pl_device *device, pl_error *err, pl_tensor y, pl_tensor x);
+int pl_ref_soften(pl_device *device, pl_error *err, pl_tensor y, float scale, float softcap);
 int pl_ref_count_nonfinite(pl_device *device, pl_error *err, int64_t *out, pl_tensor x);
 int pl_ref_gemm(pl_device *device, pl_error *err, const pl_gemm_args *args, void *scratch);
 int pl_ref_norm(pl_device *device, pl_error *err, const pl_norm_args *args);

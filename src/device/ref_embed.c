@@ -22,6 +22,7 @@ int pl_ref_embed_backward(pl_device *device, pl_error *err, const pl_embed_backw
     PL_TRY(pl_ref_begin(device, err));
     for (int64_t t = 0; t < a->dy.shape[0]; t++) {
         int64_t id = (int64_t)pl_ref_get1(a->ids, t) + a->offset;
+        if (a->has_skip && id - a->offset == a->skip) continue;
         for (int64_t j = 0; j < a->dy.shape[1]; j++) {
             pl_ref_set(a->dtable, id, j, pl_ref_get(a->dtable, id, j) + (double)a->scale * pl_ref_get(a->dy, t, j));
         }

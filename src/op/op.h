@@ -14,6 +14,9 @@ int pl_scale_columns(pl_run *run, pl_tensor y, pl_tensor x, pl_tensor factor, pl
 int pl_row_dots(pl_run *run, pl_tensor out, pl_tensor a, pl_tensor b, bool transposed);
 int pl_sum_squares(pl_run *run, double *out, pl_tensor x);
 int pl_sum(pl_run *run, double *out, pl_tensor x);
+int pl_divide(pl_run *run, pl_tensor y, pl_tensor a, pl_tensor b);
+int pl_root(pl_run *run, pl_tensor y, pl_tensor x);
+int pl_soften(pl_run *run, pl_tensor y, float scale, float softcap);
 int pl_count_nonfinite(pl_run *run, int64_t *out, pl_tensor x);
 
 int pl_gemm(pl_run *run, pl_gemm_args args);
