@@ -1,0 +1,236 @@
+#include "model/adapt.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+
+/* The last part of a module's name: "q_proj". */
+static const char *leaf_of(const char *module)
+{
+    const char *dot = strrchr(module, '.');
+    return dot ? dot + 1 : module;
+}
+
+/* A parameter's module: its name without the last part. */
+static size_t module_length(const char *param)
+{
+    return (size_t)(strrchr(param, '.') - param);
+}
+
+/* "q_proj, k_proj, ...": each leaf once. */
+static int list_leaves(pl_error *err, const pl_model *model, pl_buf *out)
+{
+    for (int i = 0; i < model->nlinears; i++) {
+        const char *leaf = leaf_of(model->linears[i]->name);
+        bool seen = false;
+        for (int j = 0; j < i && !seen; j++) seen = strcmp(leaf, leaf_of(model->linears[j]->name)) == 0;
+        if (!seen) PL_TRY(pl_buf_printf(err, out, "%s%s", out->size ? ", " : "", leaf));
+    }
+    return 0;
+}
+
+/* Replaces all-linear, or nothing, by names. As PEFT: every linear of the blocks, the head left out. */
+static int resolve_targets(pl_error *err, const pl_model *model, pl_lora_config *c, const char *where)
+{
+    if (c->target_modules.rule == PL_MODULES_NONE) {
+        const char *targets = pl_lora_default_targets(model->arch.model_type);
+        return pl_modules_parse(err, where, targets ? targets : "all-linear", &c->target_modules) < 0
+                   ? err->code
+                   : (targets ? 0 : resolve_targets(err, model, c, where));
+    }
+    if (c->target_modules.rule != PL_MODULES_ALL_LINEAR) return 0;
+    pl_buf list = {0};
+    int rc = 0;
+    for (int i = 0; i < model->nlinears && rc == 0; i++) {
+        const pl_linear *lin = model->linears[i];
+        if (strcmp(lin->name, model->arch.head) == 0) continue;
+        const char *leaf = leaf_of(lin->name);
+        bool seen = false;
+        for (int j = 0; j < i && !seen; j++) seen = strcmp(leaf, leaf_of(model->linears[j]->name)) == 0;
+        if (!seen) rc = pl_buf_printf(err, &list, "%s%s", list.size ? "," : "", leaf);
+    }
+    if (rc == 0) rc = pl_modules_parse(err, where, pl_buf_text(&list), &c->target_modules);
+    pl_buf_free(&list);
+    return rc;
+}
+
+static int add_dora(pl_error *err, pl_model *model, pl_linear *lin, bool train)
+{
+    pl_param spec = {.ndim = 1,
+        .shape = {lin->out},
+        .split = PL_SPLIT_COLUMN,
+        .role = PL_ROLE_ADAPTER,
+        .trainable = train,
+        .keep_f32 = true,
+        .init = PL_INIT_ONE, /* until pl_lora_start_magnitudes */
+        .zero_row = -1};
+    PL_TRY(pl_model_add_param(err, model, lin->unit, spec, lin->name, "lora_magnitude_vector", &lin->lora->magnitude));
+    spec.role = PL_ROLE_DERIVED;
+    spec.trainable = false;
+    return pl_model_add_param(err, model, lin->unit, spec, lin->name, "base_norm2", &lin->lora->norm2);
+}
+
+/* Declares A, B and what else the configuration asks for; their initial values as PEFT's. */
+static int attach(pl_error *err, pl_model *model, pl_linear *lin, const pl_lora_config *c, bool train, float b_lr_ratio)
+{
+    int64_t r;
+    double scaling;
+    PL_TRY(pl_lora_rank(err, c, lin->name, &r));
+    PL_TRY(pl_lora_scaling(err, c, lin->name, &scaling));
+    PL_TRY(pl_calloc(err, 1, sizeof *lin->lora, &lin->lora));
+    pl_lora *lora = lin->lora;
+    *lora = (pl_lora){.rank = r, .scaling = (float)scaling, .dropout = (float)c->lora_dropout};
+
+    pl_param a = {.ndim = 2,
+        .shape = {r, lin->in},
+        .role = PL_ROLE_ADAPTER,
+        .trainable = train,
+        .decay = true,
+        .init = PL_INIT_UNIFORM, /* Kaiming with a = sqrt 5 */
+        .init_scale = 1 / sqrtf((float)lin->in),
+        .zero_row = -1};
+    if (c->init_lora_weights == PL_LORA_INIT_GAUSSIAN) {
+        a.init = PL_INIT_NORMAL;
+        a.init_scale = 1 / (float)r;
+    }
+    pl_param b = a;
+    b.shape[0] = lin->out;
+    b.shape[1] = r;
+    b.split = PL_SPLIT_COLUMN;
+    b.init = c->init_lora_weights == PL_LORA_INIT_RANDOM ? PL_INIT_UNIFORM : PL_INIT_ZERO;
+    b.init_scale = 1 / sqrtf((float)r);
+    b.lr_scale = b_lr_ratio;
+    PL_TRY(pl_model_add_param(err, model, lin->unit, a, lin->name, "lora_A.weight", &lora->a));
+    PL_TRY(pl_model_add_param(err, model, lin->unit, b, lin->name, "lora_B.weight", &lora->b));
+    if (c->lora_bias) {
+        b.ndim = 1;
+        b.decay = false;
+        b.init = PL_INIT_ZERO;
+        PL_TRY(pl_model_add_param(err, model, lin->unit, b, lin->name, "lora_B.bias", &lora->b_bias));
+    }
+    if (c->use_dora) PL_TRY(add_dora(err, model, lin, train));
+    if (c->bias == PL_LORA_BIAS_LORA_ONLY && lin->bias) lin->bias->trainable = train;
+    return 0;
+}
+
+/* A tied head that trains apart from the embedding, or whose embedding trains apart from it, gets a weight of its own
+   that starts from the shared one. */
+static int untie_head(pl_error *err, pl_model *model, pl_linear *head)
+{
+    const pl_param *shared = head->weight;
+    pl_param spec = {.ndim = 2,
+        .shape = {shared->shape[0], shared->shape[1]},
+        .split = shared->split,
+        .decay = true,
+        .init = shared->init,
+        .init_scale = shared->init_scale,
+        .zero_row = -1};
+    PL_TRY(pl_model_add_param(err, model, head->unit, spec, head->name, "weight", &head->weight));
+    return pl_strdup(err, shared->source_name ? shared->source_name : shared->name, &head->weight->source_name);
+}
+
+static int save_modules(pl_error *err, pl_model *model, const pl_lora_config *c, bool train, const char *where)
+{
+    if (c->modules_to_save.count == 0) return 0;
+    pl_linear *head = pl_model_find_linear(model, model->arch.head);
+    bool tied = head && model->arch.tied;
+    if (tied && (pl_lora_saves(c, head->name) || pl_lora_saves(c, model->arch.embed))) {
+        PL_TRY(untie_head(err, model, head));
+    }
+    int saved = 0;
+    for (int i = 0; i < model->nparams; i++) {
+        pl_param *p = model->params[i];
+        if (p->role != PL_ROLE_BASE) continue;
+        char *module;
+        PL_TRY(pl_strndup(err, p->name, module_length(p->name), &module));
+        p->saved_module = pl_lora_saves(c, module);
+        free(module);
+        if (!p->saved_module) continue;
+        p->trainable = train;
+        saved++;
+    }
+    if (saved > 0) return 0;
+    return PL_FAIL(err, PL_EUSAGE,
+        "%s: modules_to_save names nothing that this model has; it has %s, %s and their like", where, model->arch.head,
+        model->arch.embed);
+}
+
+static int nothing_matches(pl_error *err, const pl_model *model, const char *where, const char *pattern)
+{
+    pl_buf list = {0};
+    int rc = list_leaves(err, model, &list);
+    if (rc == 0) {
+        rc = PL_FAIL(err, PL_EUSAGE, "%s: '%s' matches no linear layer of this %s model; it has %s", where, pattern,
+            model->arch.model_type, pl_buf_text(&list));
+    }
+    pl_buf_free(&list);
+    return rc;
+}
+
+/* What the configuration asks for beyond linear layers. */
+static int refuse(pl_error *err, const pl_model *model, const pl_lora_config *c, const char *where)
+{
+    if (c->ntokens > 0) {
+        return PL_FAIL(err, PL_EUNSUPPORTED, "%s: trainable_token_indices are not supported yet", where);
+    }
+    if (c->init_lora_weights == PL_LORA_INIT_LOFTQ) {
+        return PL_FAIL(
+            err, PL_EUNSUPPORTED, "%s: init_lora_weights 'loftq' needs 4-bit weights, which are not there yet", where);
+    }
+    const char *embeddings[] = {model->arch.embed, model->arch.positions};
+    for (int i = 0; i < PL_COUNT(embeddings); i++) {
+        pl_lora_match match = PL_LORA_NO;
+        if (embeddings[i]) PL_TRY(pl_lora_matches(err, c, embeddings[i], &match));
+        if (match != PL_LORA_YES) continue;
+        return PL_FAIL(err, PL_EUNSUPPORTED,
+            "%s: %s is an embedding, and LoRA is for linear layers here; it can be trained whole with modules_to_save",
+            where, embeddings[i]);
+    }
+    return 0;
+}
+
+/* With `strict` each name of a list must match by itself. */
+static int check_each(pl_error *err, const pl_model *model, const pl_lora_config *c, const char *where)
+{
+    if (c->target_modules.rule != PL_MODULES_LIST) return 0;
+    for (int n = 0; n < c->target_modules.names.count; n++) {
+        const char *name = c->target_modules.names.items[n];
+        size_t size = strlen(name);
+        bool found = false;
+        for (int i = 0; i < model->nlinears && !found; i++) {
+            const char *module = model->linears[i]->name;
+            size_t length = strlen(module);
+            found = length >= size && strcmp(module + length - size, name) == 0 &&
+                    (length == size || module[length - size - 1] == '.');
+        }
+        if (!found) return nothing_matches(err, model, where, name);
+    }
+    return 0;
+}
+
+int pl_model_adapt(pl_error *err, pl_model *model, pl_lora_config *config, bool train, bool strict, float b_lr_ratio,
+    const char *where)
+{
+    PL_TRY(resolve_targets(err, model, config, where));
+    PL_TRY(refuse(err, model, config, where));
+    if (strict) PL_TRY(check_each(err, model, config, where));
+    int adapted = 0;
+    for (int i = 0; i < model->nlinears; i++) {
+        pl_lora_match match;
+        PL_TRY(pl_lora_matches(err, config, model->linears[i]->name, &match));
+        if (match != PL_LORA_YES) continue;
+        PL_TRY(attach(err, model, model->linears[i], config, train, b_lr_ratio));
+        adapted++;
+    }
+    if (adapted == 0) {
+        const pl_names *names = &config->target_modules.names;
+        return nothing_matches(err, model, where, names->count ? names->items[0] : "");
+    }
+    for (int i = 0; i < model->nparams && config->bias == PL_LORA_BIAS_ALL; i++) {
+        pl_param *p = model->params[i];
+        if (p->role == PL_ROLE_BASE && strcmp(leaf_of(p->name), "bias") == 0) p->trainable = train;
+    }
+    return save_modules(err, model, config, train, where);
+}
