@@ -1,0 +1,15 @@
+/* Values that no file gives: random initialisation, and what an adapter derives from its base. */
+#ifndef PL_TRAIN_INIT_H
+#define PL_TRAIN_INIT_H
+
+#include "train/store.h"
+
+/* Fills `to` (f32 or bf16, the parameter's shape, on the device) by the parameter's rule. An element's value depends on
+   the seed, the parameter and the element's place alone. */
+int pl_init_param(pl_run *run, const pl_param *param, uint64_t seed, pl_tensor to);
+
+/* After everything is loaded: PiSSA, OLoRA and orthogonal starts (which change the base), DoRA's norms and magnitudes.
+   found[param->id] tells what a file gave, which is left as it is. */
+int pl_init_adapters(pl_run *run, pl_model *model, pl_store *store, const bool *found);
+
+#endif
