@@ -1,0 +1,192 @@
+#include "support/golden.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define CHECK(g, call)                                                                                                 \
+    do {                                                                                                               \
+        if ((call) < 0) fail_msg("%s: %s", #call, (g)->err.message);                                                   \
+    } while (0)
+
+static int find(pl_error *err, void *user, const pl_param *param, pl_host_tensor *out, bool *found)
+{
+    golden *g = user;
+    const char *name = param->source_name ? param->source_name : param->name;
+    const pl_st_tensor *t = NULL;
+    char key[512];
+    if (g->adapter) {
+        /* PEFT's name of it; a bias of an adapted module lies one level deeper. */
+        snprintf(key, sizeof key, "base_model.model.%s", param->name);
+        t = pl_safetensors_find(g->adapter, key);
+        const char *leaf = strrchr(param->name, '.');
+        if (!t && leaf) {
+            snprintf(
+                key, sizeof key, "base_model.model.%.*s.base_layer%s", (int)(leaf - param->name), param->name, leaf);
+            t = pl_safetensors_find(g->adapter, key);
+        }
+    }
+    if (!t) t = pl_safetensors_find(g->weights, name);
+    *found = t != NULL;
+    if (!t && param->role == PL_ROLE_BASE) return PL_FAIL(err, PL_EINPUT, "%s is not in the file", name);
+    if (!t) return 0;
+    *out = (pl_host_tensor){.data = t->data, .dtype = t->dtype, .ndim = t->ndim};
+    for (int d = 0; d < t->ndim; d++) out->shape[d] = t->shape[d];
+    return 0;
+}
+
+/* The case's rows; documents of a packed one are sequences of their own. */
+static void read_batch(golden *g)
+{
+    const pl_st_tensor *ids = pl_safetensors_find(g->expected, "input_ids"),
+                       *labels = pl_safetensors_find(g->expected, "labels"),
+                       *document = pl_safetensors_find(g->expected, "document");
+    assert_non_null(ids);
+    int64_t rows = ids->shape[0], width = ids->shape[1];
+    CHECK(g, pl_batch_open(&g->err, &g->batch, rows * width, (int)(rows * width)));
+    int64_t *id = malloc((size_t)ids->bytes), *label = malloc((size_t)ids->bytes), *doc = calloc((size_t)ids->numel, 8);
+    memcpy(id, ids->data, (size_t)ids->bytes);
+    memcpy(label, labels->data, (size_t)labels->bytes);
+    if (document) memcpy(doc, document->data, (size_t)document->bytes);
+    int32_t *id32 = malloc((size_t)width * 4), *label32 = malloc((size_t)width * 4);
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t from = 0, to; from < width; from = to) {
+            for (to = from; to < width && doc[r * width + to] == doc[r * width + from]; to++) {
+                id32[to - from] = (int32_t)id[r * width + to];
+                label32[to - from] = (int32_t)label[r * width + to];
+            }
+            CHECK(g, pl_batch_append(&g->err, &g->batch, id32, label32, to - from));
+        }
+    }
+    free(id);
+    free(label);
+    free(doc);
+    free(id32);
+    free(label32);
+}
+
+static void open_files(golden *g, const char *model_dir, const char *case_dir)
+{
+    char path[1024];
+    const pl_log quiet = {0};
+    CHECK(g, pl_arch_read(&g->err, &quiet, model_dir, &g->arch));
+    snprintf(path, sizeof path, "%s/model.safetensors", model_dir);
+    CHECK(g, pl_safetensors_open(&g->err, path, &g->weights));
+    snprintf(path, sizeof path, "%s/expected.safetensors", model_dir);
+    CHECK(g, pl_safetensors_open(&g->err, path, &g->expected));
+    read_batch(g);
+    snprintf(path, sizeof path, "%s/case.json", case_dir);
+    CHECK(g, pl_json_read(&g->err, path, &g->info));
+    if (strcmp(model_dir, case_dir) == 0) return;
+    pl_safetensors_close(g->expected);
+    snprintf(path, sizeof path, "%s/expected.safetensors", case_dir);
+    CHECK(g, pl_safetensors_open(&g->err, path, &g->expected));
+    snprintf(path, sizeof path, "%s/adapter_model.safetensors", case_dir);
+    CHECK(g, pl_safetensors_open(&g->err, path, &g->adapter));
+}
+
+void golden_open(golden *g, const char *model_dir, const char *case_dir, const golden_options *options)
+{
+    *g = (golden){0};
+    open_files(g, model_dir, case_dir);
+    CHECK(g, pl_model_open(&g->err, &g->arch, options->dtype, &g->model));
+    if (g->adapter) {
+        CHECK(g, -1);
+        CHECK(g, pl_model_adapt(&g->err, g->model, &g->lora, options->training, false, 1, case_dir));
+    } else if (options->training) {
+        CHECK(g, pl_model_train_all(&g->err, g->model, NULL, 0));
+    }
+    if (options->ref) {
+        CHECK(g, pl_device_ref(&g->err, &g->device));
+    } else {
+        CHECK(g, pl_device_cpu(&g->err, options->threads ? options->threads : 2, &g->device));
+    }
+    pl_mem_init(&g->mem, g->device);
+    pl_engine_config config = {.training = options->training,
+        .recompute = options->recompute,
+        .seed = 7,
+        .clip = options->clip,
+        .optimizer = {.kind = PL_OPTIMIZER_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1},
+        .capacity = {.tokens = g->batch.tokens,
+            .max_length = g->batch.max_length,
+            .sequences = g->batch.nsequences,
+            .saved_bytes = 32 << 20,
+            .work_bytes = 32 << 20}};
+    pl_source source = {.user = g, .find = find};
+    CHECK(g, pl_engine_open(&g->err, NULL, g->device, &g->mem, g->model, &config, &source, &g->engine));
+}
+
+void golden_close(golden *g)
+{
+    pl_engine_close(g->engine);
+    pl_device_close(g->device);
+    pl_model_close(g->model);
+    pl_safetensors_close(g->weights);
+    pl_safetensors_close(g->adapter);
+    pl_safetensors_close(g->expected);
+    pl_lora_config_free(&g->lora);
+    json_decref(g->info);
+    pl_batch_close(&g->batch);
+}
+
+bool golden_has(const golden *g, const char *name)
+{
+    return pl_safetensors_find(g->expected, name) != NULL;
+}
+
+double *golden_expected(const golden *g, const char *name, int64_t *n)
+{
+    const pl_st_tensor *t = pl_safetensors_find(g->expected, name);
+    if (!t) fail_msg("%s is not among the expected values", name);
+    double *out = malloc((size_t)(t->numel ? t->numel : 1) * sizeof *out);
+    *n = t->numel;
+    for (int64_t i = 0; i < t->numel; i++) {
+        float narrow;
+        if (strcmp(t->dtype_name, "F64") == 0) {
+            memcpy(&out[i], (const char *)t->data + 8 * i, 8);
+        } else {
+            memcpy(&narrow, (const char *)t->data + 4 * i, 4);
+            out[i] = (double)narrow;
+        }
+    }
+    return out;
+}
+
+float *golden_fetch(golden *g, pl_tensor t)
+{
+    int64_t n = pl_tensor_numel(t);
+    float *out = malloc((size_t)n * sizeof *out);
+    if (t.dtype == PL_F32) {
+        g->device->ops->copy_out(g->device, out, t.data, n * 4);
+        return out;
+    }
+    uint16_t *half = malloc((size_t)n * sizeof *half);
+    g->device->ops->copy_out(g->device, half, t.data, n * 2);
+    for (int64_t i = 0; i < n; i++) out[i] = pl_bf16_to_f32(half[i]);
+    free(half);
+    return out;
+}
+
+void golden_close_to(const char *what, const float *got, const double *want, int64_t n, double tolerance, double floor)
+{
+    double largest = floor, worst = 0;
+    int64_t at = 0;
+    for (int64_t i = 0; i < n; i++) largest = fmax(largest, fabs(want[i]));
+    for (int64_t i = 0; i < n; i++) {
+        double difference = fabs((double)got[i] - want[i]);
+        if (!(difference <= worst)) {
+            worst = difference;
+            at = i;
+        }
+    }
+    if (!(worst <= tolerance * largest)) {
+        fail_msg("%s: element %lld is %.9g, not %.9g: %.2g of the largest (%g allowed)", what, (long long)at,
+            (double)got[at], want[at], worst / largest, tolerance);
+    }
+}
