@@ -67,16 +67,25 @@ PL_INLINE void tile(int rows, int vectors, const float *a, int64_t a_row, int64_
     }
 }
 
-PL_INLINE void tile_of_rows(int rows, int vectors, const float *a, int64_t a_row, int64_t a_step, const float *b,
+#define TILE_CASE(rows, vectors)                                                                                       \
+case (rows)*8 + (vectors):                                                                                             \
+    tile(rows, vectors, a, a_row, a_step, b, b_step, c, c_row, k, accumulate);                                         \
+    break;
+#define TILE_CASES(vectors)                                                                                            \
+    TILE_CASE(1, vectors)                                                                                              \
+    TILE_CASE(2, vectors)                                                                                              \
+    TILE_CASE(3, vectors) TILE_CASE(4, vectors) TILE_CASE(5, vectors) TILE_CASE(6, vectors)
+
+PL_INLINE void any_tile(int rows, int vectors, const float *a, int64_t a_row, int64_t a_step, const float *b,
     int64_t b_step, float *c, int64_t c_row, int64_t k, bool accumulate)
 {
-    switch (rows) {
-    case 1: tile(1, vectors, a, a_row, a_step, b, b_step, c, c_row, k, accumulate); break;
-    case 2: tile(2, vectors, a, a_row, a_step, b, b_step, c, c_row, k, accumulate); break;
-    case 3: tile(3, vectors, a, a_row, a_step, b, b_step, c, c_row, k, accumulate); break;
-    case 4: tile(4, vectors, a, a_row, a_step, b, b_step, c, c_row, k, accumulate); break;
-    case 5: tile(5, vectors, a, a_row, a_step, b, b_step, c, c_row, k, accumulate); break;
-    default: tile(6, vectors, a, a_row, a_step, b, b_step, c, c_row, k, accumulate); break;
+    switch (rows * 8 + vectors) {
+        TILE_CASES(1)
+        TILE_CASES(2)
+#if TILE_VECTORS == 4
+        TILE_CASES(3)
+        TILE_CASES(4)
+#endif
     }
 }
 
@@ -85,22 +94,12 @@ PL_INLINE void tile_of_rows(int rows, int vectors, const float *a, int64_t a_row
 __attribute__((noinline, unused)) static void product(const float *a, int64_t a_row, int64_t a_step, const float *b,
     int64_t b_step, float *c, int64_t c_row, int64_t m, int64_t n, int64_t k, bool accumulate)
 {
-    for (int64_t j = 0; j < n;) {
-        int64_t vectors = at_most((n - j) / PL_LANES, TILE_VECTORS);
+    for (int64_t j = 0; j < n; j += TILE_VECTORS * PL_LANES) {
+        int vectors = (int)at_most((n - j) / PL_LANES, TILE_VECTORS);
         for (int64_t i = 0; i < m; i += TILE_ROWS) {
-            const float *a_i = a + i * a_row;
-            float *c_i = c + i * c_row + j;
-            int rows = (int)at_most(m - i, TILE_ROWS);
-            if (vectors == TILE_VECTORS) {
-                tile_of_rows(rows, TILE_VECTORS, a_i, a_row, a_step, b + j, b_step, c_i, c_row, k, accumulate);
-            } else {
-                for (int64_t v = 0; v < vectors; v++) {
-                    int64_t at = v * PL_LANES;
-                    tile_of_rows(rows, 1, a_i, a_row, a_step, b + j + at, b_step, c_i + at, c_row, k, accumulate);
-                }
-            }
+            any_tile((int)at_most(m - i, TILE_ROWS), vectors, a + i * a_row, a_row, a_step, b + j, b_step,
+                c + i * c_row + j, c_row, k, accumulate);
         }
-        j += vectors * PL_LANES;
     }
 }
 
@@ -134,15 +133,18 @@ __attribute__((unused)) static void scatter_rows(
     }
 }
 
-/* to[dim, K_BLOCK] = the transpose of x[n, padded(dim)], zeros beyond n up to a multiple of PL_LANES. */
+/* to[padded(dim), K_BLOCK] = the transpose of x[n, padded(dim)], zeros beyond n up to a multiple of PL_LANES. */
 __attribute__((unused)) static void transpose(float *to, const float *x, int64_t n, int64_t dim)
 {
-    int64_t width = padded(dim), columns = padded(n);
-    for (int64_t j = 0; j < columns; j += PL_LANES) {
-        for (int64_t d = 0; d < dim; d++) {
-            float lane[PL_LANES];
-            for (int64_t i = 0; i < PL_LANES; i++) lane[i] = j + i < n ? x[(j + i) * width + d] : 0;
-            memcpy(to + d * K_BLOCK + j, lane, sizeof lane);
+    int64_t width = padded(dim);
+    for (int64_t j = 0; j < n; j += PL_LANES) {
+        for (int64_t d = 0; d < width; d += PL_LANES) {
+            pl_vf r[PL_LANES];
+            for (int64_t i = 0; i < PL_LANES; i++) {
+                r[i] = j + i < n ? pl_vload(x + (j + i) * width + d) : pl_vset(0);
+            }
+            pl_vtranspose(r);
+            for (int64_t i = 0; i < PL_LANES; i++) pl_vstore(to + (d + i) * K_BLOCK + j, r[i]);
         }
     }
 }

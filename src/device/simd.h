@@ -92,25 +92,81 @@ PL_INLINE pl_vf pl_vmin(pl_vf a, pl_vf b)
 #endif
 }
 
-/* Over the lanes, pairwise. */
+/* Over the lanes: halves are added until one number is left. */
 PL_INLINE float pl_vsum(pl_vf v)
 {
-    float lane[PL_LANES];
-    memcpy(lane, &v, sizeof lane);
-    for (int n = PL_LANES / 2; n > 0; n /= 2) {
-        for (int i = 0; i < n; i++) lane[i] += lane[i + n];
-    }
-    return lane[0];
+#if defined __SSE2__
+#    if defined __AVX512F__
+    __m256 h8 = _mm256_add_ps(
+        _mm512_castps512_ps256((__m512)v), _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd((__m512)v), 1)));
+#    elif defined __AVX2__
+    __m256 h8 = (__m256)v;
+#    endif
+#    if defined __AVX2__
+    __m128 h4 = _mm_add_ps(_mm256_castps256_ps128(h8), _mm256_extractf128_ps(h8, 1));
+#    else
+    __m128 h4 = (__m128)v;
+#    endif
+    __m128 h2 = _mm_add_ps(h4, _mm_movehl_ps(h4, h4));
+    return _mm_cvtss_f32(_mm_add_ss(h2, _mm_shuffle_ps(h2, h2, 1)));
+#else
+    return (v[0] + v[2]) + (v[1] + v[3]);
+#endif
 }
 
 PL_INLINE float pl_vmaximum(pl_vf v)
 {
-    float lane[PL_LANES];
-    memcpy(lane, &v, sizeof lane);
-    for (int n = PL_LANES / 2; n > 0; n /= 2) {
-        for (int i = 0; i < n; i++) lane[i] = lane[i] > lane[i + n] ? lane[i] : lane[i + n];
+#if defined __SSE2__
+#    if defined __AVX512F__
+    __m256 h8 = _mm256_max_ps(
+        _mm512_castps512_ps256((__m512)v), _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd((__m512)v), 1)));
+#    elif defined __AVX2__
+    __m256 h8 = (__m256)v;
+#    endif
+#    if defined __AVX2__
+    __m128 h4 = _mm_max_ps(_mm256_castps256_ps128(h8), _mm256_extractf128_ps(h8, 1));
+#    else
+    __m128 h4 = (__m128)v;
+#    endif
+    __m128 h2 = _mm_max_ps(h4, _mm_movehl_ps(h4, h4));
+    return _mm_cvtss_f32(_mm_max_ss(h2, _mm_shuffle_ps(h2, h2, 1)));
+#else
+    float a = v[0] > v[2] ? v[0] : v[2], b = v[1] > v[3] ? v[1] : v[3];
+    return a > b ? a : b;
+#endif
+}
+
+/* Transposes a square of PL_LANES vectors in place. Each step exchanges the off-diagonal quarters of squares twice as
+   large as the last step's. Lists of lanes: PL_LANES and more are those of the second operand. */
+PL_INLINE void pl_vtranspose(pl_vf r[PL_LANES])
+{
+#define PL_LIST(...) __VA_ARGS__
+#define PL_EXCHANGE(step, low, high)                                                                                   \
+    for (int i = 0; i < PL_LANES; i++) {                                                                               \
+        if (i & (step)) continue;                                                                                      \
+        pl_vf a = r[i], b = r[i + (step)];                                                                             \
+        r[i] = __builtin_shufflevector(a, b, low);                                                                     \
+        r[i + (step)] = __builtin_shufflevector(a, b, high);                                                           \
     }
-    return lane[0];
+#if PL_LANES == 16
+    PL_EXCHANGE(8, PL_LIST(0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23),
+        PL_LIST(8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31))
+    PL_EXCHANGE(4, PL_LIST(0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27),
+        PL_LIST(4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31))
+    PL_EXCHANGE(2, PL_LIST(0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29),
+        PL_LIST(2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31))
+    PL_EXCHANGE(1, PL_LIST(0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30),
+        PL_LIST(1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31))
+#elif PL_LANES == 8
+    PL_EXCHANGE(4, PL_LIST(0, 1, 2, 3, 8, 9, 10, 11), PL_LIST(4, 5, 6, 7, 12, 13, 14, 15))
+    PL_EXCHANGE(2, PL_LIST(0, 1, 8, 9, 4, 5, 12, 13), PL_LIST(2, 3, 10, 11, 6, 7, 14, 15))
+    PL_EXCHANGE(1, PL_LIST(0, 8, 2, 10, 4, 12, 6, 14), PL_LIST(1, 9, 3, 11, 5, 13, 7, 15))
+#else
+    PL_EXCHANGE(2, PL_LIST(0, 1, 4, 5), PL_LIST(2, 3, 6, 7))
+    PL_EXCHANGE(1, PL_LIST(0, 4, 2, 6), PL_LIST(1, 5, 3, 7));
+#endif
+#undef PL_EXCHANGE
+#undef PL_LIST
 }
 
 PL_INLINE pl_vf pl_vload_bf16(const uint16_t *p)
@@ -214,8 +270,24 @@ PL_INLINE float pl_exp(float x)
 
 PL_INLINE pl_vf pl_vexp(pl_vf x)
 {
+#if defined __AVX512F__ /* the same, with an instruction each for rounding and for the power of two */
+    __mmask16 normal = _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(-87.0f), _CMP_NLT_UQ); /* NaN is */
+    x = pl_vmin(pl_vset(89.0f), pl_vmax(pl_vset(-87.0f), x));
+    pl_vf n = (pl_vf)_mm512_roundscale_ps((__m512)(x * 1.44269504088896341f), _MM_FROUND_TO_NEAREST_INT);
+    pl_vf r = x - n * 0.693359375f;
+    r = r - n * -2.12194440e-4f;
+    pl_vf e = pl_vset(1.9875691500e-4f);
+    e = e * r + 1.3981999507e-3f;
+    e = e * r + 8.3334519073e-3f;
+    e = e * r + 4.1665795894e-2f;
+    e = e * r + 1.6666665459e-1f;
+    e = e * r + 5.0000001201e-1f;
+    e = e * (r * r) + (r + 1);
+    return (pl_vf)_mm512_maskz_scalef_ps(normal, (__m512)e, (__m512)n);
+#else
     PL_EXP_BODY(pl_vset, pl_vmax, pl_vmin, pl_vf, pl_vi);
     return (e + e) * scale;
+#endif
 }
 
 #endif
