@@ -1,0 +1,44 @@
+/* Chat templates: an interpreter for Jinja2 as the transformers library sets it up (sandboxed and immutable,
+   trim_blocks, lstrip_blocks, loop controls, tojson, raise_exception, strftime_now, {% generation %}). Expressions mean
+   what Python makes of them. What is lacking is PL_EUNSUPPORTED, naming the construct and its line. */
+#ifndef PL_DATA_TEMPLATE_H
+#define PL_DATA_TEMPLATE_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/buf.h"
+#include "base/error.h"
+
+typedef struct pl_template pl_template; /* parsed and immutable: many threads may render it at once */
+
+typedef struct pl_span {
+    size_t begin, end; /* bytes [begin, end) of a rendered text */
+} pl_span;
+
+typedef struct pl_spans {
+    pl_span *items; /* in order, not overlapping */
+    size_t count, capacity;
+} pl_spans;
+
+/* Appends a span, or lengthens the last one when they touch; an empty span is dropped. */
+int pl_spans_add(pl_error *err, pl_spans *spans, size_t begin, size_t end);
+void pl_spans_free(pl_spans *spans); /* empty and usable afterwards */
+
+/* `where` names the template in messages ("chat_template.jinja:12: ..."). PL_EINPUT for bad syntax. The caller frees.
+ */
+int pl_template_parse(pl_error *err, const char *where, const char *text, size_t size, pl_template **out);
+void pl_template_free(pl_template *t); /* NULL is fine */
+
+/* Appends the text to `out`, and to `generation` (may be NULL) the spans of it that {% generation %} encloses;
+   positions count from the start of what is appended. `context` is an object of the template's variables, not changed.
+   strftime_now() tells local time, or the time in the context's variable "strftime_now" ("2026-01-15T12:00:00") if
+   there is one. raise_exception(m) is PL_EINPUT with m; mistakes that Python would raise are PL_EINPUT too. Time and
+   memory are bounded whatever the template does. On failure `out` and `generation` are as they were. */
+int pl_template_render(pl_error *err, const pl_template *t, const json_t *context, pl_buf *out, pl_spans *generation);
+
+/* The template has a {% generation %} block. */
+bool pl_template_has_generation(const pl_template *t);
+
+#endif
