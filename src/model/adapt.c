@@ -63,13 +63,22 @@ static int add_dora(pl_error *err, pl_model *model, pl_linear *lin, bool train)
         .split = PL_SPLIT_COLUMN,
         .role = PL_ROLE_ADAPTER,
         .trainable = train,
+        .in_adapter = true,
         .keep_f32 = true,
         .init = PL_INIT_ONE, /* until pl_lora_start_magnitudes */
         .zero_row = -1};
     PL_TRY(pl_model_add_param(err, model, lin->unit, spec, lin->name, "lora_magnitude_vector", &lin->lora->magnitude));
     spec.role = PL_ROLE_DERIVED;
+    spec.in_adapter = false;
     spec.trainable = false;
     return pl_model_add_param(err, model, lin->unit, spec, lin->name, "base_norm2", &lin->lora->norm2);
+}
+
+/* A base parameter that is trained and kept with the adapter. */
+static void train_with_adapter(pl_param *p, bool train)
+{
+    p->trainable = train;
+    p->in_adapter = true;
 }
 
 /* Declares A, B and what else the configuration asks for; their initial values as PEFT's. */
@@ -87,6 +96,7 @@ static int attach(pl_error *err, pl_model *model, pl_linear *lin, const pl_lora_
         .shape = {r, lin->in},
         .role = PL_ROLE_ADAPTER,
         .trainable = train,
+        .in_adapter = true,
         .decay = true,
         .init = PL_INIT_UNIFORM, /* Kaiming with a = sqrt 5 */
         .init_scale = 1 / sqrtf((float)lin->in),
@@ -111,7 +121,7 @@ static int attach(pl_error *err, pl_model *model, pl_linear *lin, const pl_lora_
         PL_TRY(pl_model_add_param(err, model, lin->unit, b, lin->name, "lora_B.bias", &lora->b_bias));
     }
     if (c->use_dora) PL_TRY(add_dora(err, model, lin, train));
-    if (c->bias == PL_LORA_BIAS_LORA_ONLY && lin->bias) lin->bias->trainable = train;
+    if (c->bias == PL_LORA_BIAS_LORA_ONLY && lin->bias) train_with_adapter(lin->bias, train);
     return 0;
 }
 
@@ -148,7 +158,7 @@ static int save_modules(pl_error *err, pl_model *model, const pl_lora_config *c,
         p->saved_module = pl_lora_saves(c, module);
         free(module);
         if (!p->saved_module) continue;
-        p->trainable = train;
+        train_with_adapter(p, train);
         saved++;
     }
     if (saved > 0) return 0;
@@ -230,7 +240,7 @@ int pl_model_adapt(pl_error *err, pl_model *model, pl_lora_config *config, bool 
     }
     for (int i = 0; i < model->nparams && config->bias == PL_LORA_BIAS_ALL; i++) {
         pl_param *p = model->params[i];
-        if (p->role == PL_ROLE_BASE && strcmp(leaf_of(p->name), "bias") == 0) p->trainable = train;
+        if (p->role == PL_ROLE_BASE && strcmp(leaf_of(p->name), "bias") == 0) train_with_adapter(p, train);
     }
     return save_modules(err, model, config, train, where);
 }

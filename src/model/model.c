@@ -1,6 +1,5 @@
 #include "model/model.h"
 
-#include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -156,28 +155,6 @@ void pl_model_close(pl_model *model)
     free(model->linears);
     pl_arch_free(&model->arch);
     free(model);
-}
-
-int pl_model_train_all(pl_error *err, pl_model *model, char *const *freeze, int nfreeze)
-{
-    for (int i = 0; i < model->nparams; i++) model->params[i]->trainable = model->params[i]->role == PL_ROLE_BASE;
-    for (int f = 0; f < nfreeze; f++) {
-        int matched = 0;
-        for (int i = 0; i < model->nparams; i++) {
-            if (fnmatch(freeze[f], model->params[i]->name, 0) != 0) continue;
-            model->params[i]->trainable = false;
-            matched++;
-        }
-        if (matched == 0) {
-            return PL_FAIL(err, PL_EUSAGE,
-                "train.freeze: the pattern '%s' matches no parameter; names look like %s, and * stands for anything",
-                freeze[f], model->params[model->nparams / 2]->name);
-        }
-    }
-    if (pl_model_count(model).trainable == 0) {
-        return PL_FAIL(err, PL_EUSAGE, "train.freeze leaves nothing to train");
-    }
-    return 0;
 }
 
 pl_param *pl_model_find_param(const pl_model *model, const char *name)

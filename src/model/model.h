@@ -24,10 +24,11 @@ typedef struct pl_model {
 int pl_model_open(pl_error *err, pl_arch *arch, pl_dtype dtype, pl_model **out);
 void pl_model_close(pl_model *model); /* NULL is fine */
 
-/* Full fine-tuning: every base parameter trains, but those whose name matches one of the shell patterns
-   ("model.embed_tokens*",
-   "*norm*"). PL_EUSAGE for a pattern that matches nothing, or when nothing is left. */
-int pl_model_train_all(pl_error *err, pl_model *model, char *const *freeze, int nfreeze);
+/* Full fine-tuning: every base parameter trains, but those that one of the `freeze` texts names: by PEFT's rules for
+   target_modules, that is, the end of a name after a dot or a regular expression for all of it, of the parameter
+   ("embed_tokens.weight") or of a module that it lies in ("embed_tokens", "layers.0"). `where` stands for the field in
+   messages. PL_EUSAGE for a text that matches nothing, or when nothing is left to train. */
+int pl_model_train_all(pl_error *err, pl_model *model, char *const *freeze, int nfreeze, const char *where);
 
 pl_param *pl_model_find_param(const pl_model *model, const char *name);
 pl_linear *pl_model_find_linear(const pl_model *model, const char *module);

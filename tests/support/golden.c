@@ -100,7 +100,7 @@ void golden_open(golden *g, const char *model_dir, const char *case_dir, const g
         CHECK(g, -1);
         CHECK(g, pl_model_adapt(&g->err, g->model, &g->lora, options->training, false, 1, case_dir));
     } else if (options->training) {
-        CHECK(g, pl_model_train_all(&g->err, g->model, NULL, 0));
+        CHECK(g, pl_model_train_all(&g->err, g->model, NULL, 0, ""));
     }
     if (options->ref) {
         CHECK(g, pl_device_ref(&g->err, &g->device));
