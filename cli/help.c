@@ -73,8 +73,9 @@ static int explanation(pl_error *err, const pl_field *field, bool list_words, pl
     int size;
     const char *word;
     for (int i = 0; list_words && (word = pl_word(field->words, i, &size)); i++) {
-        PL_TRY(pl_buf_printf(err, out, "%s %.*s", i ? "," : ":", size, word));
+        PL_TRY(pl_buf_printf(err, out, "%s%.*s", i ? ", " : " (", size, word));
     }
+    if (list_words) PL_TRY(pl_buf_putc(err, out, ')'));
     return field->fallback ? pl_buf_printf(err, out, " [%s]", field->fallback) : 0;
 }
 
@@ -96,18 +97,12 @@ static int print_flag(pl_error *err, const pl_field *field, int width, pl_buf *o
     return rc;
 }
 
-static bool in_section(const pl_field *field, const pl_section *section)
-{
-    if (!section->name || !field->section) return !section->name && !field->section;
-    return strcmp(section->name, field->section) == 0;
-}
-
 static int print_section(pl_error *err, const pl_section *section, unsigned command, int width, pl_buf *out)
 {
     bool any = false;
     for (int i = 0; i < pl_config_field_count; i++) {
         const pl_field *field = &pl_config_fields[i];
-        if (!(field->commands & command) || !in_section(field, section)) continue;
+        if (!(field->commands & command) || !pl_section_has(section, field)) continue;
         if (!any) PL_TRY(pl_buf_printf(err, out, "\n%s\n", section->title));
         any = true;
         PL_TRY(print_flag(err, field, width, out));

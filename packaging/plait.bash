@@ -35,7 +35,7 @@ _plait()
         --lora.bias) words="none all lora_only" ;;
         --optimizer.name) words="adamw sgd" ;;
         --optimizer.nesterov) words="true false" ;;
-        --scheduler.name) words="linear cosine cosine_with_restarts polynomial constant constant_with_warmup inverse_sqrt cosine_with_min_lr cosine_warmup_with_min_lr warmup_stable_decay reduce_lr_on_plateau WarmupLR WarmupDecayLR WarmupCosineLR OneCycle LRRangeTest" ;;
+        --scheduler.name) words="linear cosine cosine_with_restarts polynomial constant constant_with_warmup inverse_sqrt cosine_with_min_lr cosine_warmup_with_min_lr warmup_stable_decay WarmupLR WarmupDecayLR WarmupCosineLR OneCycle LRRangeTest" ;;
         --scheduler.warmup_type) words="linear cosine 1-sqrt log" ;;
         --scheduler.decay_type) words="linear cosine 1-sqrt log" ;;
         --scheduler.cycle_momentum) words="true false" ;;

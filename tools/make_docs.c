@@ -5,12 +5,6 @@
 
 #include "cli/cli.h"
 
-static bool in_section(const pl_field *field, const pl_section *section)
-{
-    if (!section->name || !field->section) return !section->name && !field->section;
-    return strcmp(section->name, field->section) == 0;
-}
-
 /* Text with what the target language takes for its own put in `escape`. */
 static int escaped(pl_error *err, const char *text, const char *special, const char *escape, pl_buf *out)
 {
@@ -113,7 +107,7 @@ static int reference(pl_error *err, pl_buf *out)
         PL_TRY(pl_buf_puts(err, out, "| Field | Value | Default | Meaning | Elsewhere |\n|---|---|---|---|---|\n"));
         for (int i = 0; i < pl_config_field_count; i++) {
             const pl_field *field = &pl_config_fields[i];
-            if (in_section(field, section)) PL_TRY(reference_field(err, field, out));
+            if (pl_section_has(section, field)) PL_TRY(reference_field(err, field, out));
         }
     }
     return 0;
@@ -177,7 +171,7 @@ static int man(pl_error *err, pl_buf *out)
     for (int s = 0; s < pl_config_section_count; s++) {
         PL_TRY(pl_buf_printf(err, out, ".SH \"%s\"\n", pl_config_sections[s].title));
         for (int i = 0; i < pl_config_field_count; i++) {
-            if (in_section(&pl_config_fields[i], &pl_config_sections[s]))
+            if (pl_section_has(&pl_config_sections[s], &pl_config_fields[i]))
                 PL_TRY(man_field(err, &pl_config_fields[i], out));
         }
     }

@@ -24,6 +24,12 @@ void pl_config_close(pl_config *config)
     *config = (pl_config){0};
 }
 
+bool pl_section_has(const pl_section *section, const pl_field *field)
+{
+    if (!section->name || !field->section) return !section->name && !field->section;
+    return strcmp(section->name, field->section) == 0;
+}
+
 const pl_field *pl_config_field(const pl_config *config, const void *member)
 {
     size_t offset = (size_t)((const char *)member - (const char *)config);

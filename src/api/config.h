@@ -44,8 +44,7 @@ typedef enum pl_scheduler_name {
     PL_SCHEDULER_COSINE_WITH_MIN_LR,
     PL_SCHEDULER_COSINE_WARMUP_WITH_MIN_LR,
     PL_SCHEDULER_WARMUP_STABLE_DECAY,
-    PL_SCHEDULER_REDUCE_LR_ON_PLATEAU, /* refused: it depends on the validation loss */
-    PL_SCHEDULER_WARMUP_LR,            /* these and the following are DeepSpeed's */
+    PL_SCHEDULER_WARMUP_LR, /* these and the following are DeepSpeed's */
     PL_SCHEDULER_WARMUP_DECAY_LR,
     PL_SCHEDULER_WARMUP_COSINE_LR,
     PL_SCHEDULER_ONE_CYCLE,
@@ -163,6 +162,7 @@ typedef struct pl_section {
 } pl_section;
 extern const pl_section pl_config_sections[];
 extern const int pl_config_section_count;
+bool pl_section_has(const pl_section *section, const pl_field *field);
 
 int pl_config_open(pl_error *err, pl_config *config); /* the defaults */
 void pl_config_close(pl_config *config);              /* {0} is fine */

@@ -187,12 +187,6 @@ static void fill_scheduler(pl_config *c)
 static int check_scheduler(pl_error *err, pl_config *c)
 {
     int name = c->scheduler.name;
-    if (name == PL_SCHEDULER_REDUCE_LR_ON_PLATEAU) {
-        return PL_FAIL(err, PL_EUNSUPPORTED,
-            "%s is reduce_lr_on_plateau, which is not supported: the rate must follow from the step alone; "
-            "train.early_stop watches the validation loss",
-            WHERE(scheduler.name));
-    }
     PL_TRY(exclusive(err, c, &c->scheduler.warmup_steps, &c->scheduler.warmup_ratio));
     PL_TRY(exclusive(err, c, &c->scheduler.min_lr, &c->scheduler.min_lr_rate));
     bool needs_min = name == PL_SCHEDULER_COSINE_WITH_MIN_LR || name == PL_SCHEDULER_COSINE_WARMUP_WITH_MIN_LR;

@@ -70,9 +70,10 @@ const pl_field pl_config_fields[] = {
         .help = "a PEFT adapter to use, or to train further"},
     {TOP(output, FOLDER), .fallback = "out", .commands = TRAIN | PL_CMD_MERGE, .peers = "HF:output_dir",
         .volatile_ = true, .help = "folder for the result, checkpoints, metrics.jsonl"},
-    {TOP(method, WORD), .fallback = "full", .words = "full|lora", .commands = TRAIN,
+    {TOP(method, WORD), .fallback = "full", .words = "full|lora",
+        .refused = "qlora: there are no 4-bit weights yet; lora over bf16 weights is the nearest", .commands = TRAIN,
         .help = "train every weight, or a LoRA adapter"},
-    {TOP(precision, WORD), .fallback = "f32", .words = "f32|bf16",
+    {TOP(precision, WORD), .fallback = "f32", .words = "f32|bf16", .refused = "fp16: bf16 needs no loss scaling",
         .commands = TRAIN | PL_CMD_GENERATE | PL_CMD_EVAL | PL_CMD_MERGE,
         .help = "bf16 keeps f32 masters of what is trained"},
     {TOP(threads, INT), .fallback = "0", FROM_TO(0, 4096), .volatile_ = true,
@@ -147,8 +148,10 @@ const pl_field pl_config_fields[] = {
 
     {IN(scheduler, name, WORD), .fallback = "linear", .commands = TRAIN, .peers = "HF:lr_scheduler_type",
         .words = "linear|cosine|cosine_with_restarts|polynomial|constant|constant_with_warmup|inverse_sqrt|"
-                 "cosine_with_min_lr|cosine_warmup_with_min_lr|warmup_stable_decay|reduce_lr_on_plateau|"
+                 "cosine_with_min_lr|cosine_warmup_with_min_lr|warmup_stable_decay|"
                  "WarmupLR|WarmupDecayLR|WarmupCosineLR|OneCycle|LRRangeTest",
+        .refused = "reduce_lr_on_plateau: the rate must follow from the step; train.early_stop watches the "
+                   "validation loss",
         .help = "Hugging Face's and DeepSpeed's schedules"},
     {IN(scheduler, warmup_steps, INT), AT_LEAST(0), WHEN(WITH_WARMUP "|WarmupLR|WarmupDecayLR|WarmupCosineLR"),
         .peers = "HF:num_warmup_steps DeepSpeed:warmup_num_steps",

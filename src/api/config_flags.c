@@ -37,8 +37,8 @@ static int unknown_flag(pl_error *err, const char *name, unsigned command)
     if (!elsewhere) {
         return pl_config_unknown(err, NULL, name, command);
     }
-    return PL_FAIL(err, PL_EUSAGE, "plait %s does not take --%s, which is for plait %s", command_name(command), name,
-        command_name(elsewhere->commands));
+    return PL_FAIL(
+        err, PL_EUSAGE, "--%s is not taken here; it is for plait %s", name, command_name(elsewhere->commands));
 }
 
 /* Whether the next argument is a value of a switch, and not something else that follows a bare one. */

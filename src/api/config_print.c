@@ -25,23 +25,22 @@ static int print_help(pl_error *err, const pl_field *field, pl_buf *out)
     if (!field->words || field->kind == PL_FIELD_SWITCH) return pl_buf_putc(err, out, '\n');
     int size;
     const char *word;
-    PL_TRY(pl_buf_puts(err, out, ": "));
     for (int i = 0; (word = pl_word(field->words, i, &size)); i++) {
-        PL_TRY(pl_buf_printf(err, out, "%s%.*s", i ? ", " : "", size, word));
+        PL_TRY(pl_buf_printf(err, out, "%s%.*s", i ? ", " : " (", size, word));
     }
-    bool open = field->kind != PL_FIELD_WORD;
-    return pl_buf_puts(err, out, open ? "...\n" : "\n");
+    return pl_buf_puts(err, out, field->kind == PL_FIELD_WORD ? ")\n" : "...)\n");
 }
 
-static int print_field(
-    pl_error *err, const pl_config *config, const pl_field *field, bool live, bool nested, pl_buf *out)
+static int print_field(pl_error *err, const pl_config *config, const pl_field *field, pl_yaml_style style, pl_buf *out)
 {
     size_t start = out->size;
-    bool own_line = strcmp(field->name, "files") == 0;
-    PL_TRY(pl_buf_printf(err, out, "%s%s%s: ", nested ? "  " : "", live ? "" : "# ", field->name));
-    size_t value = out->size;
-    PL_TRY(pl_field_print_yaml(err, field, config, out));
-    if (out->size == value) PL_TRY(pl_buf_puts(err, out, own_line ? "[]" : "null"));
+    bool live = is_live(config, field, style);
+    PL_TRY(pl_buf_printf(err, out, "%s%s%s: ", field->section ? "  " : "", live ? "" : "# ", field->name));
+    if (style == PL_YAML_INIT && !pl_field_has_value(field, config)) {
+        PL_TRY(pl_field_metavar(err, field, out)); /* what could be there */
+    } else {
+        PL_TRY(pl_field_print_yaml(err, field, config, out));
+    }
     do PL_TRY(pl_buf_putc(err, out, ' '));
     while (out->size - start < COMMENT_COLUMN);
     return print_help(err, field, out);
@@ -50,23 +49,14 @@ static int print_field(
 static int print_section(
     pl_error *err, const pl_config *config, const pl_section *section, pl_yaml_style style, pl_buf *out)
 {
-    bool any = false, any_live = false;
+    bool any = false;
     for (int i = 0; i < pl_config_field_count; i++) {
         const pl_field *field = &pl_config_fields[i];
-        bool here = !field->flag_only &&
-                    (section->name ? field->section && !strcmp(field->section, section->name) : !field->section);
-        any = any || here;
-        any_live = any_live || (here && is_live(config, field, style));
-    }
-    if (!any) return 0;
-    PL_TRY(pl_buf_printf(err, out, "\n# %s\n", section->title));
-    if (section->name) PL_TRY(pl_buf_printf(err, out, "%s:\n", section->name));
-    for (int i = 0; i < pl_config_field_count; i++) {
-        const pl_field *field = &pl_config_fields[i];
-        bool here = !field->flag_only &&
-                    (section->name ? field->section && !strcmp(field->section, section->name) : !field->section);
-        if (!here) continue;
-        PL_TRY(print_field(err, config, field, is_live(config, field, style), section->name != NULL, out));
+        if (field->flag_only || !pl_section_has(section, field)) continue;
+        if (!any) PL_TRY(pl_buf_printf(err, out, "\n# %s\n", section->title));
+        if (!any && section->name) PL_TRY(pl_buf_printf(err, out, "%s:\n", section->name));
+        any = true;
+        PL_TRY(print_field(err, config, field, style, out));
     }
     return 0;
 }

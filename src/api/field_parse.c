@@ -121,6 +121,10 @@ static int set_text(pl_error *err, const pl_field *field, void *object, const ch
 static int set_word(pl_error *err, const pl_field *field, void *object, const char *where, const char *text)
 {
     int word = pl_word_index(field->words, text);
+    size_t n = strlen(text);
+    if (word < 0 && field->refused && n > 0 && strncmp(field->refused, text, n) == 0 && field->refused[n] == ':') {
+        return PL_FAIL(err, PL_EUNSUPPORTED, "%s is %s, which is not supported%s", where, text, field->refused + n);
+    }
     if (word < 0) return words_expected(err, field, where, text, NULL);
     *PL_MEMBER(int, field, object) = word;
     return 0;

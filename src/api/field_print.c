@@ -127,7 +127,7 @@ static int print_map(pl_error *err, const pl_field *field, const void *object, b
 
 static int print(pl_error *err, const pl_field *field, const void *object, bool yaml, pl_buf *out)
 {
-    if (!pl_field_has_value(field, object)) return yaml && !field->fallback ? pl_buf_puts(err, out, "null") : 0;
+    if (!pl_field_has_value(field, object)) return yaml ? pl_buf_puts(err, out, "null") : 0;
     switch (field->kind) {
     case PL_FIELD_TEXT:
     case PL_FIELD_FILE:

@@ -1,0 +1,52 @@
+# The commands that people type; CMake does the work, in build/. See also CMakePresets.json.
+BUILD ?= build
+PREFIX ?= /usr/local
+JOBS ?= $(shell nproc)
+TESTS ?= .
+CMAKE_FLAGS ?=
+
+ninja := $(if $(shell command -v ninja),-G Ninja)
+ccache := $(if $(shell command -v ccache),-DCMAKE_C_COMPILER_LAUNCHER=ccache)
+sources = $(shell git ls-files '*.c' '*.h')
+
+.PHONY: all configure test install deps deps-dev docs format check asan fuzz clean
+
+all: configure
+	@cmake --build $(BUILD) --parallel $(JOBS)
+
+configure:
+	@test -f $(BUILD)/CMakeCache.txt || cmake $(ninja) -B $(BUILD) $(ccache) $(CMAKE_FLAGS) >$(BUILD).log 2>&1 || \
+	    { cat $(BUILD).log; echo "If something is missing, 'make deps' installs it."; rm -rf $(BUILD) $(BUILD).log; exit 1; }
+	@rm -f $(BUILD).log
+
+# Some tests; TESTS='config|cli' chooses by name.
+test: all
+	@cd $(BUILD) && ctest --output-on-failure --parallel $(JOBS) -R '$(TESTS)'
+
+install: all
+	cmake --install $(BUILD) --prefix $(PREFIX)
+
+deps:
+	@tools/deps.sh build test
+deps-dev:
+	@tools/deps.sh build test develop
+
+# The pages and the completion that follow from the tables of fields and commands.
+docs: all
+	$(BUILD)/make_docs reference >docs/configuration.md
+	$(BUILD)/make_docs man >docs/plait.1
+	$(BUILD)/make_docs completion >packaging/plait.bash
+
+format:
+	clang-format -i $(sources)
+check:
+	python3 tools/check_includes.py
+	clang-format --dry-run --Werror $(sources)
+
+asan:
+	@$(MAKE) test BUILD=build-asan CMAKE_FLAGS=-DPLAIT_SANITIZE=ON
+fuzz:
+	@tests/run_fuzz.sh
+
+clean:
+	rm -rf $(BUILD)
