@@ -77,7 +77,7 @@ static void test_copy(void **state)
 }
 
 /* Every 16-bit number to f32 and back, and f32 numbers around every rounding boundary to 16 bits: as the scalar
-   functions of tensor.h, which test_tensor checks against a rule. */
+   functions of tensor.h, which test_convert checks against a rule. */
 static void check_all_halves(pl_dtype dtype)
 {
     enum { N = 65536 };
