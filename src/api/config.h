@@ -4,6 +4,7 @@
 #define PL_API_CONFIG_H
 
 #include "api/field.h"
+#include "data/dataset.h"
 #include "model/lora_config.h"
 
 /* Which commands take a field as a flag. */
@@ -20,18 +21,6 @@ enum pl_command_bit {
 /* The words of the table, in its order. */
 typedef enum pl_method { PL_METHOD_FULL, PL_METHOD_LORA } pl_method;
 typedef enum pl_precision { PL_PRECISION_F32, PL_PRECISION_BF16 } pl_precision;
-typedef enum pl_data_format {
-    PL_FORMAT_AUTO,
-    PL_FORMAT_TEXT,          /* {text}, or a .txt file */
-    PL_FORMAT_COMPLETION,    /* {prompt, completion} */
-    PL_FORMAT_INSTRUCTION,   /* {instruction, input, output} */
-    PL_FORMAT_QUESTION,      /* {question, answer} */
-    PL_FORMAT_MESSAGES,      /* {messages: [{role, content}]} */
-    PL_FORMAT_CONVERSATIONS, /* {conversations: [{from, value}]} */
-    PL_FORMAT_TOKENS         /* {input_ids, labels} */
-} pl_data_format;
-typedef enum pl_data_loss { PL_LOSS_AUTO, PL_LOSS_ANSWERS, PL_LOSS_ALL } pl_data_loss;
-typedef enum pl_data_overlong { PL_OVERLONG_CUT, PL_OVERLONG_DROP } pl_data_overlong;
 typedef enum pl_optimizer_name { PL_OPTIMIZER_ADAMW, PL_OPTIMIZER_SGD } pl_optimizer_name;
 typedef enum pl_scheduler_name {
     PL_SCHEDULER_LINEAR,
@@ -63,7 +52,7 @@ typedef struct pl_config {
         pl_numbers weights; /* as many as files, or none: by their sizes */
         int format;         /* pl_data_format */
         pl_entries fields;
-        char *template; /* "auto", "none", or a file */
+        char *template; /* "auto", "plain", "chat", or a file */
         int loss;       /* pl_data_loss */
         int64_t sequence_length;
         int overlong; /* pl_data_overlong */

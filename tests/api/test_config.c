@@ -65,7 +65,7 @@ static void test_table(void **state)
     assert_int_equal(pl_word_index(scheduler->words, "warmup_stable_decay"), PL_SCHEDULER_WARMUP_STABLE_DECAY);
     assert_int_equal(pl_word_index(scheduler->words, "LRRangeTest"), PL_SCHEDULER_LR_RANGE_TEST);
 
-    assert_int_equal(pl_word_index(pl_config_find("data.format")->words, "tokens"), PL_FORMAT_TOKENS);
+    assert_int_equal(pl_word_index(pl_config_find("data.format")->words, "tokens"), PL_DATA_TOKENS);
 }
 
 static void test_yaml(void **state)
