@@ -5,6 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/utf8.h"
 #include "data/reader_source.h"
 
 #define READ_SIZE ((size_t)256 << 10)     /* how much is asked of the source at once */
@@ -336,33 +337,6 @@ int pl_reader_next(pl_error *err, pl_reader *r, pl_record *record)
     return take_value(err, r, record);
 }
 
-/* How many bytes of text[0..size) are whole, valid characters. */
-static size_t valid_utf8(const unsigned char *text, size_t size)
-{
-    size_t i = 0;
-    while (i < size) {
-        unsigned char c = text[i];
-        if (c < 0x80) {
-            i++;
-            continue;
-        }
-        size_t n = c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : 2;
-        if (c < 0xc2 || c > 0xf4 || i + n > size) return i;
-        unsigned char low = c == 0xe0   ? 0xa0
-                            : c == 0xf0 ? 0x90
-                                        : 0x80,
-                      high = c == 0xed   ? 0x9f
-                             : c == 0xf4 ? 0x8f
-                                         : 0xbf;
-        if (text[i + 1] < low || text[i + 1] > high) return i;
-        for (size_t k = 2; k < n; k++) {
-            if ((text[i + k] & 0xc0) != 0x80) return i;
-        }
-        i += n;
-    }
-    return size;
-}
-
 int pl_reader_text(pl_error *err, pl_reader *r, size_t want, pl_buf *out, bool *more)
 {
     size_t goal = out->size + want;
@@ -380,7 +354,7 @@ int pl_reader_text(pl_error *err, pl_reader *r, size_t want, pl_buf *out, bool *
         }
         char *text = r->bytes + r->at;
         size_t take = left < goal - out->size + 4 ? left : goal - out->size + 4;
-        size_t valid = valid_utf8((const unsigned char *)text, take);
+        size_t valid = pl_utf8_check(text, take);
         if (valid + 4 <= take || (valid < take && take == left && r->ended)) {
             r->line += count_lines(text, valid);
             return READER_FAIL(err, r, "byte 0x%02x is not UTF-8 here", (unsigned char)text[valid]);

@@ -14,6 +14,7 @@
 #include <zstd.h>
 
 #include "base/file.h"
+#include "data/tokenizer.h"
 
 static char test_folder[] = "/tmp/plait-data-test-XXXXXX";
 
@@ -86,6 +87,58 @@ static inline const char *write_packed(const char *name, const void *bytes, size
 static inline const char *write_text(const char *name, const char *text)
 {
     return write_packed(name, text, strlen(text), 1);
+}
+
+/* A tokenizer with a token for each byte (its id is the byte), "ll" and " t" besides, <s> in front of a text, and </s>,
+   <|im_start|> and <|im_end|>: byte-level BPE as GPT-2's, so that ids are easy to tell by hand. */
+enum { TEST_LL = 256, TEST_SPACE_T, TEST_BOS, TEST_EOS, TEST_IM_START, TEST_IM_END, TEST_VOCAB };
+
+static inline void test_byte_name(int byte, pl_buf *out)
+{
+    pl_error err = {0};
+    int code = byte, next = 256;
+    for (int b = 0; b <= byte; b++) {
+        bool plain = (b > 32 && b < 127) || (b > 160 && b != 173);
+        code = plain ? b : next++;
+    }
+    if (code < 128) {
+        if (code == '"' || code == '\\') pl_buf_putc(&err, out, '\\');
+        pl_buf_putc(&err, out, (char)code);
+    } else {
+        pl_buf_printf(&err, out, "\\u%04x", code);
+    }
+}
+
+static inline pl_tokenizer *test_tokenizer(void)
+{
+    static const char *const special[] = {"<s>", "</s>", "<|im_start|>", "<|im_end|>"};
+    pl_error err = {0};
+    pl_buf j = {0};
+    pl_tokenizer *tokenizer = NULL;
+    pl_buf_puts(&err, &j, "{\"version\": \"1.0\", \"truncation\": null, \"padding\": null, \"added_tokens\": [");
+    for (int i = 0; i < 4; i++) {
+        pl_buf_printf(&err, &j,
+            "%s{\"id\": %d, \"content\": \"%s\", \"single_word\": false, \"lstrip\": false, "
+            "\"rstrip\": false, \"normalized\": false, \"special\": true}",
+            i ? "," : "", TEST_BOS + i, special[i]);
+    }
+    pl_buf_puts(&err, &j,
+        "], \"normalizer\": null, \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": "
+        "false, \"trim_offsets\": true, \"use_regex\": true}, \"post_processor\": {\"type\": "
+        "\"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": \"<s>\", \"type_id\": 0}}, "
+        "{\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}], \"pair\": [{\"Sequence\": {\"id\": \"A\", "
+        "\"type_id\": 0}}, {\"Sequence\": {\"id\": \"B\", \"type_id\": 1}}], \"special_tokens\": {\"<s>\": "
+        "{\"id\": \"<s>\", \"ids\": [258], \"tokens\": [\"<s>\"]}}}, \"decoder\": {\"type\": "
+        "\"ByteLevel\"}, \"model\": {\"type\": \"BPE\", \"vocab\": {");
+    for (int b = 0; b < 256; b++) {
+        pl_buf_puts(&err, &j, "\"");
+        test_byte_name(b, &j);
+        pl_buf_printf(&err, &j, "\": %d,", b);
+    }
+    pl_buf_puts(&err, &j, "\"ll\": 256, \"\\u0120t\": 257}, \"merges\": [\"l l\", \"\\u0120 t\"]}}");
+    if (pl_tokenizer_parse(&err, "test", j.data, j.size, &tokenizer) < 0) fail_msg("%s", err.message);
+    pl_buf_free(&j);
+    return tokenizer;
 }
 
 #endif
