@@ -2,6 +2,11 @@
 
 #include <stdlib.h>
 #include <sys/mman.h>
+#if defined __x86_64__
+#    include <cpuid.h>
+#    include <sys/syscall.h>
+#    include <unistd.h>
+#endif
 
 #include "device/onednn.h"
 
@@ -97,6 +102,22 @@ void pl_cpu_destroy(pl_device *device)
     free(cpu);
 }
 
+#if defined __x86_64__
+/* Whether the processor has bf16 vectors and tiles, and the system saves tiles and lets this process use them (Linux
+   5.16 and later, by leave that lasts for the process). */
+static bool has_amx(void)
+{
+    enum { AVX512_BF16 = 1 << 5, OSXSAVE = 1 << 27, AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24, SAVES_TILES = 3 << 17 };
+    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
+    unsigned a, b, c, d, low, high;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & OSXSAVE)) return false;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & (AMX_BF16 | AMX_TILE)) != (AMX_BF16 | AMX_TILE)) return false;
+    if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a & AVX512_BF16)) return false;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return (low & SAVES_TILES) == SAVES_TILES && syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+}
+#endif
+
 static const pl_device_ops *best_level(void)
 {
 #if defined __x86_64__
@@ -105,6 +126,7 @@ static const pl_device_ops *best_level(void)
     bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
               __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
               __builtin_cpu_supports("avx512vl");
+    if (v4 && has_amx()) return &pl_cpu_ops_amx;
     if (v4) return &pl_cpu_ops_v4;
     if (v3) return &pl_cpu_ops_v3;
 #endif

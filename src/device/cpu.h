@@ -15,7 +15,7 @@ typedef struct pl_cpu {
 
 /* The levels that this build has, best first. */
 #if defined __x86_64__
-#    define PL_CPU_LEVELS(X) X(v4) X(v3) X(base)
+#    define PL_CPU_LEVELS(X) X(amx) X(v4) X(v3) X(base)
 #else
 #    define PL_CPU_LEVELS(X) X(base)
 #endif
@@ -59,6 +59,10 @@ int PL_CPU(attention)(pl_device *device, pl_error *err, const pl_attention_args 
 int64_t PL_CPU(attention_scratch)(pl_device *device, const pl_attention_args *args);
 int PL_CPU(attention_backward)(pl_device *device, pl_error *err, const pl_attention_backward_args *args, void *scratch);
 int64_t PL_CPU(attention_backward_scratch)(pl_device *device, const pl_attention_backward_args *args);
+#    ifdef __AMX_BF16__ /* of bf16 tensors */
+void PL_CPU(attention_amx)(pl_device *device, const pl_attention_args *args, void *scratch);
+int64_t PL_CPU(attention_amx_scratch)(pl_device *device, const pl_attention_args *args);
+#    endif
 int PL_CPU(act)(pl_device *device, pl_error *err, const pl_act_args *args);
 int PL_CPU(act_backward)(pl_device *device, pl_error *err, const pl_act_backward_args *args);
 int PL_CPU(embed)(pl_device *device, pl_error *err, const pl_embed_args *args);

@@ -69,6 +69,9 @@ static int64_t list_bytes(int64_t pieces)
 
 int64_t PL_CPU(attention_scratch)(pl_device *device, const pl_attention_args *args)
 {
+#ifdef __AMX_BF16__
+    if (args->q.t.dtype == PL_BF16) return PL_CPU(attention_amx_scratch)(device, args);
+#endif
     return list_bytes(count_pieces(args)) + device->threads * room_floats(args) * (int64_t)sizeof(float);
 }
 
@@ -155,6 +158,12 @@ static void work_on(const pl_attention_args *args, piece p, room *r)
 int PL_CPU(attention)(pl_device *device, pl_error *err, const pl_attention_args *args, void *scratch)
 {
     (void)err;
+#ifdef __AMX_BF16__
+    if (args->q.t.dtype == PL_BF16) {
+        PL_CPU(attention_amx)(device, args, scratch);
+        return 0;
+    }
+#endif
     int64_t pieces = count_pieces(args);
     piece *list = scratch;
     float *rooms = (float *)((char *)scratch + list_bytes(pieces));

@@ -1,0 +1,205 @@
+/* Advanced Matrix Extensions: products of bf16 matrices by tiles, for the level `amx`.
+
+   A tile is 16 rows of 64 bytes. One instruction does c[16,16] += a[16,32] * b[32,16]: a's rows are 32 bf16 in order; b
+   lies in pairs, row r of its tile holding (b[2r][n], b[2r+1][n]) for each of 16 n; c is f32. So a matrix is packed for
+   the side on which it stands, as runs of whole tiles of 512 bf16:
+
+       pack_rows          x[16, 32]   the left operand x
+       pack_columns       x[32, 16]   the left operand x^T (its 32 rows are summed over)
+       pack_pairs         x[32, 16]   the right operand x
+       pack_transposed    x[16, 32]   the right operand x^T */
+#ifndef PL_DEVICE_CPU_AMX_H
+#define PL_DEVICE_CPU_AMX_H
+
+#include "device/kernel.h"
+
+#ifdef __AMX_BF16__
+
+#    define AMX_TILE 512 /* bf16 in a tile */
+
+typedef struct amx_config {
+    _Alignas(64) uint8_t palette;
+    uint8_t start_row, reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+} amx_config;
+
+/* The configuration is the thread's own: each takes it up before it multiplies, and puts back what was there. */
+PL_INLINE void amx_begin(amx_config *before)
+{
+    amx_config config = {.palette = 1};
+    for (int t = 0; t < 8; t++) {
+        config.row_bytes[t] = 64;
+        config.rows[t] = 16;
+    }
+    __asm__ volatile("sttilecfg %0" : "=m"(*before));
+    __asm__ volatile("ldtilecfg %0" : : "m"(config));
+}
+
+PL_INLINE void amx_end(const amx_config *before)
+{
+    if (before->palette == 0) {
+        __asm__ volatile("tilerelease");
+    } else {
+        __asm__ volatile("ldtilecfg %0" : : "m"(*before));
+    }
+}
+
+/* Not the compilers' intrinsics: some versions of those do not tell that memory is read and written. */
+#    define AMX_LOAD(tile, at, row_bytes)                                                                              \
+        __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #tile : : "r"(at), "r"((int64_t)(row_bytes)) : "memory")
+#    define AMX_STORE(tile, at, row_bytes)                                                                             \
+        __asm__ volatile("tilestored %%tmm" #tile ", (%0,%1,1)" : : "r"(at), "r"((int64_t)(row_bytes)) : "memory")
+#    define AMX_ZERO(tile) __asm__ volatile("tilezero %%tmm" #    tile : :)
+#    define AMX_MULTIPLY(c, a, b) __asm__ volatile("tdpbf16ps %%tmm" #    b ", %%tmm" #    a ", %%tmm" #    c : :)
+
+/* An operand in packed tiles, and how far apart (in bf16) tiles are that are neighbours outside of the sum and in it.
+ */
+typedef struct amx_operand {
+    const uint16_t *tiles;
+    int64_t outer, inner;
+} amx_operand;
+
+/* m by n tiles of c, each 1 or 2. */
+PL_INLINE void amx_square(
+    int m, int n, amx_operand a, amx_operand b, float *c, int64_t c_row, int64_t steps, bool accumulate)
+{
+    float *c2 = c + 16 * c_row;
+    if (accumulate) {
+        AMX_LOAD(0, c, c_row * 4);
+        if (n == 2) AMX_LOAD(1, c + 16, c_row * 4);
+        if (m == 2) AMX_LOAD(2, c2, c_row * 4);
+        if (m == 2 && n == 2) AMX_LOAD(3, c2 + 16, c_row * 4);
+    } else {
+        AMX_ZERO(0);
+        AMX_ZERO(1);
+        AMX_ZERO(2);
+        AMX_ZERO(3);
+    }
+    for (int64_t s = 0; s < steps; s++) {
+        AMX_LOAD(4, a.tiles + s * a.inner, 64);
+        AMX_LOAD(6, b.tiles + s * b.inner, 64);
+        if (n == 2) AMX_LOAD(7, b.tiles + s * b.inner + b.outer, 64);
+        AMX_MULTIPLY(0, 4, 6);
+        if (n == 2) AMX_MULTIPLY(1, 4, 7);
+        if (m == 2) {
+            AMX_LOAD(5, a.tiles + s * a.inner + a.outer, 64);
+            AMX_MULTIPLY(2, 5, 6);
+            if (n == 2) AMX_MULTIPLY(3, 5, 7);
+        }
+    }
+    AMX_STORE(0, c, c_row * 4);
+    if (n == 2) AMX_STORE(1, c + 16, c_row * 4);
+    if (m == 2) AMX_STORE(2, c2, c_row * 4);
+    if (m == 2 && n == 2) AMX_STORE(3, c2 + 16, c_row * 4);
+}
+
+/* c[16 m, 16 n] = (or +=) a * b, over steps * 32 elements. */
+__attribute__((noinline, unused)) static void amx_product(
+    amx_operand a, amx_operand b, float *c, int64_t c_row, int64_t m, int64_t n, int64_t steps, bool accumulate)
+{
+    for (int64_t j = 0; j < n; j += 2) {
+        for (int64_t i = 0; i < m; i += 2) {
+            amx_operand a_i = a, b_j = b;
+            a_i.tiles += i * a.outer;
+            b_j.tiles += j * b.outer;
+            float *at = c + i * 16 * c_row + j * 16;
+            if (m - i > 1 && n - j > 1) {
+                amx_square(2, 2, a_i, b_j, at, c_row, steps, accumulate);
+            } else if (n - j > 1) {
+                amx_square(1, 2, a_i, b_j, at, c_row, steps, accumulate);
+            } else if (m - i > 1) {
+                amx_square(2, 1, a_i, b_j, at, c_row, steps, accumulate);
+            } else {
+                amx_square(1, 1, a_i, b_j, at, c_row, steps, accumulate);
+            }
+        }
+    }
+}
+
+/* 32 or 16 neighbours of a row of n bf16, from j on, zeros beyond its end; x NULL: a row of zeros. */
+PL_INLINE __m512i amx_row32(const uint16_t *x, int64_t j, int64_t n)
+{
+    if (!x || j >= n) return _mm512_setzero_si512();
+    __mmask32 mask = n - j >= 32 ? 0xffffffffu : ((__mmask32)1 << (n - j)) - 1;
+    return _mm512_maskz_loadu_epi16(mask, x + j);
+}
+
+PL_INLINE __m256i amx_row16(const uint16_t *x, int64_t j, int64_t n)
+{
+    if (!x || j >= n) return _mm256_setzero_si256();
+    __mmask16 mask = n - j >= 16 ? (__mmask16)0xffff : (__mmask16)((1u << (n - j)) - 1);
+    return _mm256_maskz_loadu_epi16(mask, x + j);
+}
+
+/* (a[i], b[i]) for 16 i. */
+PL_INLINE __m512i amx_pair(__m256i a, __m256i b)
+{
+    return _mm512_or_si512(_mm512_cvtepu16_epi32(a), _mm512_slli_epi32(_mm512_cvtepu16_epi32(b), 16));
+}
+
+/* Rows of bf16 to be packed: x[rows, columns], `stride` apart. Packing covers whole tiles; what lies beyond is zero. */
+typedef struct amx_source {
+    const uint16_t *x;
+    int64_t stride, rows, columns;
+} amx_source;
+
+PL_INLINE const uint16_t *amx_source_row(amx_source s, int64_t i)
+{
+    return i < s.rows ? s.x + i * s.stride : NULL;
+}
+
+/* Rows [from, from + rows) of a head. */
+PL_INLINE amx_source amx_head(pl_heads x, int64_t from, int64_t rows, int h)
+{
+    return (amx_source){(const uint16_t *)x.t.data + from * x.t.stride + h * x.stride, x.t.stride, rows, x.head_dim};
+}
+
+/* One tile each, of the rows from i and the columns from j on. */
+PL_INLINE void pack_rows(uint16_t *tile, amx_source s, int64_t i, int64_t j)
+{
+    for (int r = 0; r < 16; r++) _mm512_store_si512(tile + r * 32, amx_row32(amx_source_row(s, i + r), j, s.columns));
+}
+
+PL_INLINE void pack_transposed(uint16_t *tile, amx_source s, int64_t i, int64_t j)
+{
+    pl_vf r[16];
+    for (int n = 0; n < 16; n++) r[n] = (pl_vf)amx_row32(amx_source_row(s, i + n), j, s.columns);
+    pl_vtranspose(r);
+    for (int n = 0; n < 16; n++) _mm512_store_si512(tile + n * 32, (__m512i)r[n]);
+}
+
+PL_INLINE __m512i amx_source_pair(amx_source s, int64_t i, int64_t j)
+{
+    return amx_pair(amx_row16(amx_source_row(s, i), j, s.columns), amx_row16(amx_source_row(s, i + 1), j, s.columns));
+}
+
+PL_INLINE void pack_pairs(uint16_t *tile, amx_source s, int64_t i, int64_t j)
+{
+    for (int r = 0; r < 16; r++) _mm512_store_si512(tile + r * 32, amx_source_pair(s, i + 2 * r, j));
+}
+
+PL_INLINE void pack_columns(uint16_t *tile, amx_source s, int64_t i, int64_t j)
+{
+    pl_vf r[16];
+    for (int n = 0; n < 16; n++) r[n] = (pl_vf)amx_source_pair(s, i + 2 * n, j);
+    pl_vtranspose(r);
+    for (int n = 0; n < 16; n++) _mm512_store_si512(tile + n * 32, (__m512i)r[n]);
+}
+
+/* 32 numbers, the 16 of `low` first. */
+PL_INLINE __m512i amx_bf16(pl_vf low, pl_vf high)
+{
+    return (__m512i)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
+}
+
+/* (a[i], b[i]) for 16 i, as bf16. */
+PL_INLINE __m512i amx_bf16_pairs(pl_vf a, pl_vf b)
+{
+    static const uint16_t order[32] = {0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23, 8, 24, 9, 25, 10, 26, 11,
+        27, 12, 28, 13, 29, 14, 30, 15, 31};
+    return _mm512_permutexvar_epi16(_mm512_loadu_si512(order), amx_bf16(a, b));
+}
+
+#endif
+#endif
