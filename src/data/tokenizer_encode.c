@@ -29,18 +29,28 @@ int pl_emit_grow(pl_encoder *e)
     return 0;
 }
 
-/* Bytes of text that are white space at the start (and at the end) of a token; a visible character may stand for it. */
-static void outer_space(const char *value, size_t size, int64_t *leading, int64_t *first, int64_t *trailing)
+static bool is_continuation(char byte)
 {
-    bool inside = false;
-    *leading = *first = *trailing = 0;
-    for (size_t at = 0, here = 0; at < size; here = at) {
+    return ((unsigned char)byte & 0xC0) == 0x80;
+}
+
+/* The span without the white space that the token has at its ends, counted in characters as the ByteLevel and Roberta
+   post-processors do. A visible character may stand for the space. */
+static void trim_span(const pl_encoder *e, const char *value, size_t size, int64_t *begin, int64_t *end)
+{
+    size_t leading = 0, trailing = 0, characters = 0;
+    for (size_t at = 0; at < size; characters++) {
         int32_t c = pl_utf8_next(value, &at);
-        int64_t bytes = c == pl_byte_char(' ') ? 1 : pl_char_is_whitespace(c) ? (int64_t)(at - here) : 0;
-        if (!bytes) inside = true;
-        if (!inside && !*first) *first = bytes;
-        if (!inside) *leading += bytes;
-        *trailing = bytes ? *trailing + bytes : 0;
+        bool space = c == pl_byte_char(' ') || pl_char_is_whitespace(c);
+        if (space && leading == characters) leading++;
+        trailing = space ? trailing + 1 : 0;
+    }
+    /* A single space at the start may be the one that the pre-tokenizer put there, which is not in the text. */
+    if (leading == 1 && e->tokenizer->trim_keeps_one && (e->out->count == e->out_base || *begin == 0)) leading = 0;
+    for (; leading && *begin < *end; leading--) *begin += (int64_t)pl_utf8_length((unsigned char)e->text[*begin]);
+    for (; trailing && *end > *begin; trailing--) {
+        do --*end;
+        while (*end > *begin && is_continuation(e->text[*end]));
     }
 }
 
@@ -54,19 +64,12 @@ void pl_emit_span(pl_encoder *e, const pl_text *text, size_t from, size_t to, co
         begin = text->begin[from];
         end = text->end[last];
     } else {
-        while (from > 0 && ((unsigned char)text->bytes[from] & 0xC0) == 0x80) from--;
-        while (last + 1 < text->size && ((unsigned char)text->bytes[last + 1] & 0xC0) == 0x80) last++;
+        while (from > 0 && is_continuation(text->bytes[from])) from--;
+        while (last + 1 < text->size && is_continuation(text->bytes[last + 1])) last++;
         begin = text->origin + (int64_t)from;
         end = text->origin + (int64_t)last + 1;
     }
-    if (e->tokenizer->trim) {
-        int64_t leading, first, trailing;
-        outer_space(value, value_size, &leading, &first, &trailing);
-        /* The space that the pre-tokenizer put in front is not in the text, so it takes nothing away. */
-        if (e->tokenizer->trim_keeps_one && (out->count == e->out_base || begin == 0)) leading -= first;
-        begin = begin + leading < end ? begin + leading : end;
-        if (end >= trailing) end = end - trailing > begin ? end - trailing : begin;
-    }
+    if (e->tokenizer->trim) trim_span(e, value, value_size, &begin, &end);
     out->begin[out->count] = begin;
     out->end[out->count] = end;
 }
@@ -114,7 +117,7 @@ static bool word_before(const char *text, size_t at)
 {
     if (!at) return false;
     do at--;
-    while (at && ((unsigned char)text[at] & 0xC0) == 0x80);
+    while (at && is_continuation(text[at]));
     return pl_char_is_word(pl_utf8_next(text, &at));
 }
 
@@ -129,7 +132,7 @@ static size_t space_before(const char *text, size_t at)
     while (at) {
         size_t here = at;
         do here--;
-        while (here && ((unsigned char)text[here] & 0xC0) == 0x80);
+        while (here && is_continuation(text[here]));
         size_t next = here;
         if (!pl_char_is_whitespace(pl_utf8_next(text, &next))) break;
         at = here;
@@ -200,9 +203,12 @@ static int encode_normalized(pl_encoder *e, pl_text *text)
 
 /* ---- The call ---- */
 
-int pl_encoder_begin(pl_encoder *e, pl_error *err, const pl_tokenizer *t, size_t text_size, pl_tokens *out)
+int pl_encoder_begin(
+    pl_encoder *e, pl_error *err, const pl_tokenizer *t, const char *text, size_t text_size, pl_tokens *out)
 {
-    *e = (pl_encoder){.err = err, .tokenizer = t, .out = out, .out_base = out->count, .text_size = text_size};
+    *e = (pl_encoder){
+        .err = err, .tokenizer = t, .out = out, .out_base = out->count, .text = text, .text_size = text_size};
+    e->tracks = out->spans || t->needs_origins;
     if (t->nstages) PL_TRY(pl_calloc(err, t->nstages, sizeof *e->stage_work, &e->stage_work));
     if (t->kind != PL_MODEL_BPE || text_size < 256) return 0;
     size_t lines = 64;
@@ -254,7 +260,7 @@ int pl_tokenizer_encode(
     pl_encoder e;
     pl_text all = {.bytes = text, .size = size};
     int rc;
-    PL_GO(done, pl_encoder_begin(&e, err, t, size, out));
+    PL_GO(done, pl_encoder_begin(&e, err, t, text, size, out));
     if (add_special_tokens) PL_GO(done, add_fixed(&e, t->prefix, t->nprefix));
     e.out_base = out->count;
     if (size) PL_GO(done, cut_added(&e, &t->added_raw, &all, encode_normalized));

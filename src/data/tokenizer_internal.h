@@ -153,15 +153,13 @@ typedef struct pl_text {
     const int32_t *begin,
         *end; /* for every byte, what of the original it stands for; NULL: the original, from origin */
     int32_t origin;
-    bool moved; /* the first byte does not come from the first byte of the original */
 } pl_text;
 
 /* Rewritten text; keeps its memory between uses. */
 typedef struct pl_work {
     char *bytes;
-    int32_t *begin, *end; /* when spans are wanted */
+    int32_t *begin, *end; /* if the encoder tracks them */
     size_t size, bytes_capacity, begin_capacity, end_capacity;
-    bool moved;
 } pl_work;
 
 void pl_work_free(pl_work *work);
@@ -309,7 +307,8 @@ struct pl_tokenizer {
     pl_form_table forms[4];
     pl_stage *stages;
     size_t nstages, stages_capacity;
-    bool raw_bytes; /* the last stage is BYTES, and the model reads bytes as they are in its place */
+    bool raw_bytes;     /* the last stage is BYTES, and the model reads bytes as they are in its place */
+    bool needs_origins; /* a stage asks where a piece of normalized text comes from */
     pl_model_kind kind;
     int32_t unk;    /* -1 */
     char *unk_name; /* what the model calls it; NULL: characters that no piece covers are dropped */
@@ -406,8 +405,10 @@ struct pl_encoder {
     pl_error *err;
     const pl_tokenizer *tokenizer;
     pl_tokens *out;
-    size_t out_base; /* tokens that were there before */
+    size_t out_base;  /* tokens that were there before */
+    const char *text; /* the original */
     size_t text_size;
+    bool tracks; /* rewritten text keeps where it comes from */
     pl_matcher matcher;
     pl_work work[2];
     pl_work *stage_work; /* [nstages] */
@@ -424,7 +425,8 @@ struct pl_encoder {
     pl_buf scratch;
 };
 
-int pl_encoder_begin(pl_encoder *e, pl_error *err, const pl_tokenizer *t, size_t text_size, pl_tokens *out);
+int pl_encoder_begin(
+    pl_encoder *e, pl_error *err, const pl_tokenizer *t, const char *text, size_t text_size, pl_tokens *out);
 void pl_encoder_end(pl_encoder *e);
 int pl_normalize(pl_encoder *e, pl_text *text);                      /* *text may then lie in e->work */
 int pl_stage_run(pl_encoder *e, size_t stage, const pl_text *piece); /* this stage, all later ones and the model */

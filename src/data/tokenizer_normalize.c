@@ -15,7 +15,7 @@ void pl_work_free(pl_work *work)
 pl_text pl_text_slice(const pl_text *text, size_t from, size_t to)
 {
     return (pl_text){text->bytes + from, to - from, text->begin ? text->begin + from : NULL,
-        text->end ? text->end + from : NULL, text->origin + (int32_t)from, text->moved || from > 0};
+        text->end ? text->end + from : NULL, text->origin + (int32_t)from};
 }
 
 static int reserve(pl_rewriter *r, size_t more)
@@ -26,7 +26,7 @@ static int reserve(pl_rewriter *r, size_t more)
         return PL_FAIL(r->encoder->err, PL_EUNSUPPORTED, "a text has more than 2^31 bytes once it is normalized");
     }
     PL_TRY(pl_grow(r->encoder->err, &w->bytes, &w->bytes_capacity, need, 1));
-    if (!r->encoder->out->spans) return 0;
+    if (!r->encoder->tracks) return 0;
     PL_TRY(pl_grow(r->encoder->err, &w->begin, &w->begin_capacity, need, sizeof *w->begin));
     return pl_grow(r->encoder->err, &w->end, &w->end_capacity, need, sizeof *w->end);
 }
@@ -35,7 +35,6 @@ int pl_rewrite_begin(pl_rewriter *r, pl_encoder *encoder, const pl_text *in, pl_
 {
     *r = (pl_rewriter){.encoder = encoder, .in = in, .out = out};
     out->size = 0;
-    out->moved = in->moved;
     return reserve(r, in->size + 8);
 }
 
@@ -57,12 +56,11 @@ int pl_rewrite_copy(pl_rewriter *r, size_t to)
     pl_work *w = r->out;
     if (!size) return 0;
     PL_TRY(reserve(r, size));
-    if (!w->size && r->at) w->moved = true;
     memcpy(w->bytes + w->size, r->in->bytes + r->at, size);
-    if (r->encoder->out->spans && r->in->begin) {
+    if (r->encoder->tracks && r->in->begin) {
         memcpy(w->begin + w->size, r->in->begin + r->at, size * sizeof *w->begin);
         memcpy(w->end + w->size, r->in->end + r->at, size * sizeof *w->end);
-    } else if (r->encoder->out->spans) {
+    } else if (r->encoder->tracks) {
         for (size_t at = r->at, k = w->size; at < to;) {
             int32_t begin, end;
             origin_of(r->in, at, &begin, &end);
@@ -92,17 +90,16 @@ int pl_rewrite_put(pl_rewriter *r, int32_t c, int32_t change)
     int32_t begin = in->origin, end = in->origin;
     if (change > 0) { /* beside the character before; an insertion at the very start stands for nothing */
         while (from > 0 && from-- && ((unsigned char)in->bytes[from] & 0xC0) == 0x80) continue;
-        if (r->at && r->encoder->out->spans) origin_of(in, from, &begin, &end);
+        if (r->at && r->encoder->tracks) origin_of(in, from, &begin, &end);
     } else {
-        if (!w->size && r->at) w->moved = true;
         if (from >= in->size) return PL_FAIL(r->encoder->err, PL_EBUG, "a normalizer replaces more than there is");
-        if (r->encoder->out->spans) origin_of(in, from, &begin, &end);
+        if (r->encoder->tracks) origin_of(in, from, &begin, &end);
         for (int32_t n = change; n <= 0 && r->at < in->size; n++) {
             r->at += pl_utf8_length((unsigned char)in->bytes[r->at]);
         }
     }
     memcpy(w->bytes + w->size, bytes, size);
-    for (size_t i = 0; r->encoder->out->spans && i < size; i++) {
+    for (size_t i = 0; r->encoder->tracks && i < size; i++) {
         w->begin[w->size + i] = begin;
         w->end[w->size + i] = end;
     }
@@ -112,9 +109,9 @@ int pl_rewrite_put(pl_rewriter *r, int32_t c, int32_t change)
 
 pl_text pl_rewrite_end(const pl_rewriter *r)
 {
-    bool spans = r->encoder->out->spans;
-    return (pl_text){r->out->bytes, r->out->size, spans ? r->out->begin : NULL, spans ? r->out->end : NULL,
-        r->in->origin, r->out->moved};
+    bool spans = r->encoder->tracks;
+    return (pl_text){
+        r->out->bytes, r->out->size, spans ? r->out->begin : NULL, spans ? r->out->end : NULL, r->in->origin};
 }
 
 /* ---- The normalizers ---- */

@@ -224,6 +224,9 @@ static int read_parts(pl_error *err, const char *where, pl_tokenizer *t, const s
     t->joins_with_spaces = !present(s->decoder);
     t->raw_bytes =
         t->kind == PL_MODEL_BPE && !t->bpe.affixes && t->nstages && t->stages[t->nstages - 1].kind == PL_STAGE_BYTES;
+    for (size_t i = 0; t->nnormalizers && i < t->nstages; i++) {
+        if (t->stages[i].kind == PL_STAGE_METASPACE && t->stages[i].scheme == PL_FIRST) t->needs_origins = true;
+    }
     return pl_model_finish(err, where, t);
 }
 
@@ -235,7 +238,7 @@ static int make_added_trie(pl_error *err, pl_tokenizer *t, bool normalized, pl_t
     pl_buf *texts = NULL;
     pl_encoder e;
     size_t count = 0;
-    int rc = pl_encoder_begin(&e, err, t, 0, &none);
+    int rc = pl_encoder_begin(&e, err, t, "", 0, &none);
     if (rc < 0) goto done;
     PL_GO(done, pl_calloc(err, t->nadded, sizeof *keys, &keys));
     PL_GO(done, pl_calloc(err, t->nadded, sizeof *texts, &texts));

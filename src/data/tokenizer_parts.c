@@ -321,8 +321,9 @@ static int simple_pre_tokenizer(
     pl_error *err, const char *where, const char *type, const json_t *value, pl_tokenizer *t)
 {
     if (!strcmp(type, "Whitespace")) {
-        NO_FIELDS;
-        return add_regex(err, where, t, "[\\w\\x{200C}\\x{200D}]+|[^\\w\\x{200C}\\x{200D}\\s]+", true, PL_REMOVED);
+        NO_FIELDS; /* runs of word characters, and runs of others */
+        PL_TRY(add_class(err, t, pl_char_is_whitespace, PL_REMOVED));
+        return add_class(err, t, pl_char_is_word, PL_CONTIGUOUS);
     }
     if (!strcmp(type, "WhitespaceSplit")) {
         NO_FIELDS;

@@ -12,9 +12,11 @@
 #define NOT_SPACE                                                                                                      \
     "\\x{0}-\\x{8}\\x{E}-\\x{1F}\\x{21}-\\x{84}\\x{86}-\\x{9F}\\x{A1}-\\x{167F}\\x{1681}-\\x{1FFF}\\x{200B}-\\x{2027}" \
     "\\x{202A}-\\x{202E}\\x{2030}-\\x{205E}\\x{2060}-\\x{2FFF}\\x{3001}-\\x{10FFFF}"
+/* Letters, marks, decimal digits, connectors, what else is alphabetic, and (so it is in Oniguruma) Latin-1's numbers.
+ */
 #define WORD                                                                                                           \
-    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24B6}-\\x{24E9}\\x{1F130}-\\x{1F149}\\x{1F150}-\\x{1F169}\\x{1F170}-\\x{"    \
-    "1F189}"
+    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}\\x{24B6}-\\x{24E9}"                         \
+    "\\x{1F130}-\\x{1F149}\\x{1F150}-\\x{1F169}\\x{1F170}-\\x{1F189}"
 
 typedef struct translator {
     pl_error *err;
@@ -51,6 +53,18 @@ static int replace(translator *t, size_t count, const char *by)
     return pl_buf_puts(t->err, &t->out, by);
 }
 
+/* \p{..}: the name of a script means the script alone there, and its extensions too in PCRE2. */
+static int translate_property(translator *t)
+{
+    const char *close = memchr(t->pattern + t->at, '}', t->size - t->at);
+    if (look(t, 2) != '{' || !close) return copy(t, 3);
+    PL_TRY(copy(t, look(t, 3) == '^' ? 4 : 3));
+    size_t name = (size_t)(close - t->pattern) - t->at;
+    bool category = name <= 2 || (name == 3 && !memcmp(t->pattern + t->at, "Any", 3));
+    if (!category) PL_TRY(pl_buf_puts(t->err, &t->out, "sc:"));
+    return copy(t, name + 1);
+}
+
 /* A backslash and what belongs to it. */
 static int translate_escape(translator *t, bool in_class)
 {
@@ -77,7 +91,7 @@ static int translate_escape(translator *t, bool in_class)
         return 0;
     }
     case 'p':
-    case 'P':
+    case 'P': return translate_property(t);
     case 'x': {
         const char *brace = look(t, 2) == '{' ? memchr(t->pattern + t->at, '}', t->size - t->at) : NULL;
         return copy(t, brace ? (size_t)(brace - t->pattern) - t->at + 1 : 2);

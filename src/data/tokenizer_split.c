@@ -127,7 +127,8 @@ static int metaspace(pl_encoder *e, size_t stage, const pl_text *text)
     const pl_stage *st = &e->tokenizer->stages[stage];
     size_t next = 0;
     int32_t first = pl_utf8_next(text->bytes, &next);
-    bool in_front = st->scheme == PL_ALWAYS || (st->scheme == PL_FIRST && text->origin == 0 && !text->moved);
+    bool at_start = (text->begin ? text->begin[0] : text->origin) == 0;
+    bool in_front = st->scheme == PL_ALWAYS || (st->scheme == PL_FIRST && at_start);
     pl_rewriter r;
     PL_TRY(pl_rewrite_begin(&r, e, text, &e->stage_work[stage]));
     if (in_front && first != st->replacement && first != ' ') PL_TRY(prepend(&r, st->replacement));
