@@ -10,12 +10,19 @@ enum { SHORT_WORD = 128 }; /* bytes up to which scanning all pairs for the best 
 static inline const pl_merge *find_merge(const pl_bpe *bpe, int32_t a, int32_t b)
 {
     uint64_t pair = (uint64_t)(uint32_t)a << 32 | (uint32_t)b;
-    size_t mask = (size_t)-1 >> bpe->merge_shift, slot = pl_pair_slot(a, b, bpe->merge_shift);
+    size_t bit = pl_pair_slot(a, b, bpe->merge_shift - 2), slot = bit >> 2;
+    if (!(bpe->merge_bits[bit / 64] >> bit % 64 & 1)) return NULL;
     while (bpe->merges[slot].pair != pair) {
         if (bpe->merges[slot].pair == UINT64_MAX) return NULL;
-        slot = (slot + 1) & mask;
+        slot = (slot + 1) & ((size_t)-1 >> bpe->merge_shift);
     }
     return &bpe->merges[slot];
+}
+
+/* Has the processor fetch what find_merge will need. */
+static inline void fetch_merge(const pl_bpe *bpe, int32_t a, int32_t b)
+{
+    __builtin_prefetch(&bpe->merges[pl_pair_slot(a, b, bpe->merge_shift)]);
 }
 
 /* ---- Symbols ---- */
@@ -115,35 +122,42 @@ static int split_bytes(pl_encoder *e, const char *word, size_t size, symbols *s)
 
 /* ---- Merging ---- */
 
-/* Few symbols: arrays that are kept dense. */
+typedef struct pairs {
+    int32_t ranks[2 * SHORT_WORD], joined[2 * SHORT_WORD]; /* of symbols i and i + 1; INT32_MAX: they don't merge */
+} pairs;
+
+static inline void look_up(const pl_bpe *bpe, const symbols *s, pairs *p, size_t i)
+{
+    const pl_merge *m = find_merge(bpe, s->ids[i], s->ids[i + 1]);
+    p->ranks[i] = m ? m->rank : INT32_MAX;
+    p->joined[i] = m ? m->id : 0;
+}
+
+/* Few symbols: arrays that are kept dense. Returns how many are left. */
 static size_t merge_short(const pl_bpe *bpe, symbols *s)
 {
-    int32_t ranks[SHORT_WORD * 2], joined[SHORT_WORD * 2];
+    pairs p;
     size_t n = s->count;
-    for (size_t i = 0; i + 1 < n; i++) {
-        const pl_merge *m = find_merge(bpe, s->ids[i], s->ids[i + 1]);
-        ranks[i] = m ? m->rank : INT32_MAX;
-        joined[i] = m ? m->id : 0;
-    }
+    for (size_t i = 0; i + 1 < n; i++) fetch_merge(bpe, s->ids[i], s->ids[i + 1]);
+    for (size_t i = 0; i + 1 < n; i++) look_up(bpe, s, &p, i);
     while (n > 1) {
         int32_t best = INT32_MAX;
         size_t at = 0;
-        for (size_t i = 0; i + 1 < n; i++) best = ranks[i] < best ? ranks[i] : best;
+        for (size_t i = 0; i + 1 < n; i++) best = p.ranks[i] < best ? p.ranks[i] : best;
         if (best == INT32_MAX) break;
-        while (ranks[at] != best) at++;
-        s->ids[at] = joined[at];
-        for (size_t i = at + 1; i + 1 < n; i++) {
+        while (p.ranks[at] != best) at++;
+        s->ids[at] = p.joined[at];
+        if (at + 2 < n) fetch_merge(bpe, s->ids[at], s->ids[at + 2]);
+        if (at) fetch_merge(bpe, s->ids[at - 1], s->ids[at]);
+        n--;
+        for (size_t i = at + 1; i < n; i++) {
             s->ids[i] = s->ids[i + 1];
             s->starts[i] = s->starts[i + 1];
-            ranks[i - 1] = ranks[i];
-            joined[i - 1] = joined[i];
+            p.ranks[i - 1] = p.ranks[i];
+            p.joined[i - 1] = p.joined[i];
         }
-        n--;
-        for (size_t i = at ? at - 1 : 0; i <= at && i + 1 < n; i++) {
-            const pl_merge *m = find_merge(bpe, s->ids[i], s->ids[i + 1]);
-            ranks[i] = m ? m->rank : INT32_MAX;
-            joined[i] = m ? m->id : 0;
-        }
+        if (at) look_up(bpe, s, &p, at - 1);
+        if (at + 1 < n) look_up(bpe, s, &p, at);
     }
     return n;
 }
@@ -285,11 +299,11 @@ static int emit_line(pl_encoder *e, const pl_text *word, size_t from, const pl_w
     return 0;
 }
 
-static void fill_line(pl_word *line, const uint64_t *key, size_t size, const symbols *s)
+static void fill_line(pl_word *line, const uint64_t *key, size_t size, size_t mark, const symbols *s)
 {
     if (s->count > PL_WORD_IDS || (s->count && s->starts[0])) return;
     memcpy(line->key, key, sizeof line->key);
-    line->size = (uint8_t)size;
+    line->size = (uint8_t)mark;
     line->count = (uint8_t)s->count;
     for (size_t i = 0; i < s->count; i++) {
         line->ids[i] = s->ids[i];
@@ -314,12 +328,12 @@ static int whole_word(pl_encoder *e, const char *word, size_t size, int32_t *id)
     return 0;
 }
 
-/* word[from..to), merged by itself. whole: look for it as a piece first. */
+/* word[from..to), merged by itself. whole: it is a whole word, which some models look for as a piece first. */
 static int encode_part(pl_encoder *e, const pl_text *word, size_t from, size_t to, bool whole)
 {
     const pl_tokenizer *t = e->tokenizer;
     const char *text = word->bytes + from;
-    size_t size = to - from;
+    size_t size = to - from, mark = whole ? size : size | 0x80;
     int32_t ids[2 * SHORT_WORD], id = -1;
     uint32_t starts[2 * SHORT_WORD];
     symbols s = {.ids = ids, .starts = starts};
@@ -327,9 +341,9 @@ static int encode_part(pl_encoder *e, const pl_text *word, size_t from, size_t t
     pl_word *line = NULL;
     if (e->cache && size <= PL_WORD_KEY) {
         line = cache_line(e, text, size, key);
-        if (line->size == size && !memcmp(line->key, key, sizeof key)) return emit_line(e, word, from, line);
+        if (line->size == mark && !memcmp(line->key, key, sizeof key)) return emit_line(e, word, from, line);
     }
-    if (whole) PL_TRY(whole_word(e, text, size, &id));
+    if (whole && t->bpe.ignore_merges) PL_TRY(whole_word(e, text, size, &id));
     if (id >= 0) {
         add_symbol(&s, id, 0);
     } else if (size > SHORT_WORD || t->bpe.affixes) {
@@ -338,52 +352,68 @@ static int encode_part(pl_encoder *e, const pl_text *word, size_t from, size_t t
         PL_TRY((t->raw_bytes ? split_bytes : split_chars)(e, text, size, &s));
         s.count = merge_short(&t->bpe, &s);
     }
-    if (line) fill_line(line, key, size, &s);
+    if (line) fill_line(line, key, size, mark, &s);
     return emit_symbols(e, word, from, to, &s);
 }
 
-static inline bool may_join(const pl_bpe *bpe, int32_t a, int32_t b)
+static inline bool is_pair(const pl_bpe *bpe, uint32_t a, uint32_t b)
 {
     if (a < 128 && b < 128) return bpe->ascii_pairs[a][b >> 6] >> (b & 63) & 1;
-    size_t bit = pl_pair_slot(a, b, bpe->pair_shift);
+    size_t bit = pl_pair_slot((int32_t)a, (int32_t)b, bpe->pair_shift);
     return bpe->pairs[bit >> 6] >> (bit & 63) & 1;
 }
 
-static bool both_unknown(const pl_tokenizer *t, const char *text, size_t a, size_t b, int32_t c, int32_t d)
+/* May some piece reach across from the character text[a..b) to the character text[b..c)? */
+static inline bool may_join(const pl_bpe *bpe, const char *text, size_t a, size_t b, size_t c)
 {
-    return pl_bpe_char(t, c, text + a, b - a) < 0 &&
-           pl_bpe_char(t, d, text + b, pl_utf8_length((unsigned char)text[b])) < 0;
+    if (is_pair(bpe, pl_bpe_code(text + a, b - a), pl_bpe_code(text + b, c - b))) return true;
+    if (!bpe->partial) return false;
+    for (size_t from = a; from < b; from++) {
+        uint32_t left = pl_bpe_code(text + from, b - from), right = 0;
+        for (size_t to = b; to < c; to++) {
+            right = right << 8 | (unsigned char)text[to];
+            if (is_pair(bpe, left, right)) return true;
+        }
+    }
+    return false;
 }
 
-/* Cuts the text where no merge can reach across, so that a text without pre-tokenizer is not one enormous word. */
+static bool is_unknown(const pl_tokenizer *t, const char *text)
+{
+    size_t at = 0;
+    int32_t c = pl_utf8_next(text, &at);
+    return pl_bpe_char(t, c, text, at) < 0;
+}
+
+/* Cuts the word where no merge can reach across: a text without pre-tokenizer would be one enormous word, and the words
+   of a script without spaces are long and seldom the same, while their parts are short and often so. */
 static int encode_cut(pl_encoder *e, const pl_text *word)
 {
     const pl_tokenizer *t = e->tokenizer;
-    bool unknowns_join = t->bpe.fuse_unk && !t->bpe.byte_fallback;
-    size_t from = 0, at = 0, last_at = 0;
-    int32_t last = -1;
+    const char *text = word->bytes;
+    bool unknowns_join = !t->raw_bytes && t->bpe.fuse_unk && !t->bpe.byte_fallback;
+    size_t from = 0, last = 0, at = word->size ? pl_utf8_length((unsigned char)text[0]) : 0;
     while (at < word->size) {
-        size_t here = at;
-        int32_t c = pl_utf8_next(word->bytes, &at);
-        if (last >= 0 && !may_join(&t->bpe, last, c) &&
-            !(unknowns_join && both_unknown(t, word->bytes, last_at, here, last, c))) {
-            PL_TRY(encode_part(e, word, from, here, false));
-            from = here;
+        size_t end = at + pl_utf8_length((unsigned char)text[at]);
+        if (!may_join(&t->bpe, text, last, at, end) &&
+            !(unknowns_join && is_unknown(t, text + last) && is_unknown(t, text + at))) {
+            PL_TRY(encode_part(e, word, from, at, false));
+            from = at;
         }
-        last = c;
-        last_at = here;
+        last = at;
+        at = end;
     }
     return encode_part(e, word, from, word->size, false);
 }
 
 int pl_bpe_encode(pl_encoder *e, const pl_text *word)
 {
-    const pl_tokenizer *t = e->tokenizer;
-    if (t->raw_bytes) return encode_part(e, word, 0, word->size, t->bpe.ignore_merges);
-    if (t->bpe.ignore_merges) {
+    const pl_bpe *bpe = &e->tokenizer->bpe;
+    if (!bpe->cuts || word->size <= PL_WORD_KEY) return encode_part(e, word, 0, word->size, true);
+    if (bpe->ignore_merges) {
         int32_t id;
         PL_TRY(whole_word(e, word->bytes, word->size, &id));
         if (id >= 0) return pl_emit(e, word, 0, word->size, id);
     }
-    return t->bpe.cuts ? encode_cut(e, word) : encode_part(e, word, 0, word->size, false);
+    return encode_cut(e, word);
 }

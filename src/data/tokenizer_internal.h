@@ -271,15 +271,18 @@ typedef struct pl_bpe {
     bool affixes; /* continuing_subword_prefix or end_of_word_suffix is in use */
     char *prefix, *suffix;
     pl_merge *merges;
-    int merge_shift;           /* 64 - bits of the table's size */
+    int merge_shift; /* 64 - bits of the table's size */
+    /* A bit for each of 4 times as many slots, set where a pair of the table falls: most pairs are in no merge, and
+       this says so from memory that stays in the processor's cache. */
+    uint64_t *merge_bits;
     int32_t byte_ids[256];     /* the piece of a byte that is written as a visible character; -1: none */
     int32_t fallback_ids[256]; /* <0xNN>; -1 */
     bool fallback_complete;
     int32_t *char_ids; /* [65536], for the first plane; -1 */
     /* Where two characters never stand side by side inside a piece that merges make, the text can be cut without
-       changing the result. Bits by character pair: exact for ASCII, hashed for the rest (a false bit only costs time).
-     */
-    bool cuts;
+       changing the result. One bit for each pair of them (for pieces that begin or end inside a character: of parts of
+       characters): exact for ASCII, hashed for the rest, where a false bit only costs time. */
+    bool cuts, partial;
     uint64_t ascii_pairs[128][2];
     uint64_t *pairs;
     int pair_shift;
@@ -365,6 +368,14 @@ static inline size_t pl_pair_slot(int32_t a, int32_t b, int shift)
     return (size_t)((pair ^ pair >> 29) * UINT64_C(0x9E3779B97F4A7C15) >> shift);
 }
 
+/* Up to four bytes as one number. */
+static inline uint32_t pl_bpe_code(const char *bytes, size_t size)
+{
+    uint32_t code = 0;
+    for (size_t i = 0; i < size; i++) code = code << 8 | (unsigned char)bytes[i];
+    return code;
+}
+
 /* The piece of one character (text is its bytes) in the model's vocabulary; -1. */
 static inline int32_t pl_bpe_char(const pl_tokenizer *t, int32_t c, const char *text, size_t size)
 {
@@ -372,7 +383,7 @@ static inline int32_t pl_bpe_char(const pl_tokenizer *t, int32_t c, const char *
 }
 
 int pl_bpe_read_merges(pl_reader *r, pl_tokenizer *t);
-int pl_bpe_finish(pl_error *err, const char *where, pl_tokenizer *t);
+int pl_bpe_finish(pl_error *err, pl_tokenizer *t);
 void pl_bpe_free(pl_bpe *bpe);
 int pl_unigram_finish(pl_error *err, const char *where, pl_tokenizer *t);
 void pl_unigram_free(pl_unigram *unigram);
@@ -386,7 +397,7 @@ typedef struct pl_word { /* one line of the cache */
     uint64_t key[PL_WORD_KEY / 8];
     int32_t ids[PL_WORD_IDS];
     uint8_t sizes[PL_WORD_IDS]; /* bytes of each token */
-    uint8_t size, count;        /* size 0: empty */
+    uint8_t size, count;        /* size 0: empty; the top bit of size: not a word, but a part of one */
 } pl_word;
 
 typedef struct pl_candidate {

@@ -74,10 +74,13 @@ static int make_table(pl_error *err, pl_bpe *bpe, const merge_list *list)
         bpe->merge_shift--;
     }
     PL_TRY(pl_calloc(err, size, sizeof *bpe->merges, &bpe->merges));
+    PL_TRY(pl_calloc(err, 4 * size / 64, sizeof *bpe->merge_bits, &bpe->merge_bits));
     for (size_t i = 0; i < size; i++) bpe->merges[i].pair = UINT64_MAX;
     for (size_t i = 0; i < list->count; i++) {
         const pl_merge *m = &list->items[i];
-        size_t slot = pl_pair_slot((int32_t)(m->pair >> 32), (int32_t)(uint32_t)m->pair, bpe->merge_shift);
+        size_t bit = pl_pair_slot((int32_t)(m->pair >> 32), (int32_t)(uint32_t)m->pair, bpe->merge_shift - 2);
+        size_t slot = bit >> 2;
+        bpe->merge_bits[bit / 64] |= UINT64_C(1) << bit % 64;
         while (bpe->merges[slot].pair != UINT64_MAX && bpe->merges[slot].pair != m->pair)
             slot = (slot + 1) & (size - 1);
         bpe->merges[slot] = *m; /* of a pair that is there twice, the later counts */
@@ -104,27 +107,21 @@ done:
     return rc;
 }
 
-static void find_byte_pieces(pl_tokenizer *t)
+/* Finds the pieces of single bytes; true if the model's bytes are all there. */
+static bool find_byte_pieces(pl_tokenizer *t)
 {
     char text[16];
+    bool all = true;
     t->bpe.fallback_complete = true;
     for (int b = 0; b < 256; b++) {
         size_t size = pl_utf8_put(text, pl_byte_char((unsigned char)b));
         t->bpe.byte_ids[b] = pl_vocab_find_model(&t->vocab, text, size);
+        if (t->bpe.byte_ids[b] < 0) all = false;
         snprintf(text, sizeof text, "<0x%02X>", b);
         t->bpe.fallback_ids[b] = pl_vocab_find_model(&t->vocab, text, 6);
         if (t->bpe.fallback_ids[b] < 0) t->bpe.fallback_complete = false;
     }
-}
-
-static void set_pair(pl_bpe *bpe, int32_t a, int32_t b)
-{
-    if (a < 128 && b < 128) {
-        bpe->ascii_pairs[a][b >> 6] |= UINT64_C(1) << (b & 63);
-    } else {
-        size_t bit = pl_pair_slot(a, b, bpe->pair_shift);
-        bpe->pairs[bit >> 6] |= UINT64_C(1) << (bit & 63);
-    }
+    return all;
 }
 
 /* Are byte pieces, or the unknown token, parts of merges? Then what happens at a cut could depend on both sides. */
@@ -143,39 +140,96 @@ static bool merges_special(const pl_tokenizer *t)
     return false;
 }
 
-static int make_char_tables(pl_error *err, pl_tokenizer *t)
+static void set_pair(pl_bpe *bpe, uint32_t a, uint32_t b)
+{
+    if (a < 128 && b < 128) {
+        bpe->ascii_pairs[a][b >> 6] |= UINT64_C(1) << (b & 63);
+    } else {
+        size_t bit = pl_pair_slot((int32_t)a, (int32_t)b, bpe->pair_shift);
+        bpe->pairs[bit >> 6] |= UINT64_C(1) << (bit & 63);
+    }
+}
+
+/* The pairs of neighbours in a piece. A byte-level piece may begin and end inside a character: then it is the part that
+   it has which stands beside the neighbour. */
+static void set_pairs(pl_bpe *bpe, const unsigned char *bytes, size_t size)
+{
+    for (size_t at = 1; at < size; at++) {
+        if ((bytes[at] & 0xC0) == 0x80) continue;
+        size_t from = at - 1, to = at + pl_utf8_length(bytes[at]);
+        while (from && at - from < 4 && (bytes[from] & 0xC0) == 0x80) from--;
+        if ((bytes[from] & 0xC0) == 0x80 || to > size) bpe->partial = true;
+        if (to > size) to = size;
+        set_pair(
+            bpe, pl_bpe_code((const char *)bytes + from, at - from), pl_bpe_code((const char *)bytes + at, to - at));
+    }
+}
+
+/* The bytes that a byte-level piece stands for; false when it has characters that stand for none, and so takes no part
+   in merges. */
+static bool piece_bytes(const char *text, size_t size, pl_buf *out)
+{
+    out->size = 0;
+    for (size_t at = 0; at < size;) {
+        int byte = pl_char_byte(pl_utf8_next(text, &at));
+        if (byte < 0) return false;
+        out->data[out->size++] = (char)byte;
+    }
+    return true;
+}
+
+static int make_pairs(pl_error *err, pl_tokenizer *t)
 {
     pl_bpe *bpe = &t->bpe;
+    pl_buf bytes = {0};
     size_t bits = 4096;
+    int rc;
     bpe->pair_shift = 52;
     while (bits < 4 * t->vocab.arena.size && bits < (1 << 23)) {
         bits *= 2;
         bpe->pair_shift--;
     }
+    PL_GO(done, pl_calloc(err, bits / 64, sizeof *bpe->pairs, &bpe->pairs));
+    for (int32_t id = 0; id < t->vocab.size; id++) {
+        if (!(t->vocab.pieces[id].flags & PL_PIECE_MODEL)) continue;
+        size_t size;
+        const char *text = pl_vocab_text(&t->vocab, id, &size);
+        if (!t->raw_bytes) {
+            set_pairs(bpe, (const unsigned char *)text, size);
+            continue;
+        }
+        bytes.size = 0;
+        PL_GO(done, pl_buf_reserve(err, &bytes, size));
+        if (piece_bytes(text, size, &bytes)) set_pairs(bpe, (const unsigned char *)bytes.data, bytes.size);
+    }
+done:
+    pl_buf_free(&bytes);
+    return rc;
+}
+
+static int make_char_table(pl_error *err, pl_tokenizer *t)
+{
+    pl_bpe *bpe = &t->bpe;
     PL_TRY(pl_calloc(err, 65536, sizeof *bpe->char_ids, &bpe->char_ids));
-    PL_TRY(pl_calloc(err, bits / 64, sizeof *bpe->pairs, &bpe->pairs));
     for (int32_t c = 0; c < 65536; c++) bpe->char_ids[c] = -1;
     for (int32_t id = 0; id < t->vocab.size; id++) {
         if (!(t->vocab.pieces[id].flags & PL_PIECE_MODEL)) continue;
         size_t size, at = 0;
         const char *text = pl_vocab_text(&t->vocab, id, &size);
-        int32_t last = -1;
-        while (at < size) {
-            int32_t c = pl_utf8_next(text, &at);
-            if (last < 0 && at == size && c < 65536) bpe->char_ids[c] = id;
-            if (last >= 0) set_pair(bpe, last, c);
-            last = c;
-        }
+        int32_t c = size ? pl_utf8_next(text, &at) : 65536;
+        if (at == size && c < 65536) bpe->char_ids[c] = id;
     }
-    bpe->cuts = !bpe->affixes && (bpe->fallback_complete || !bpe->byte_fallback) && !merges_special(t);
     return 0;
 }
 
-int pl_bpe_finish(pl_error *err, const char *where, pl_tokenizer *t)
+int pl_bpe_finish(pl_error *err, pl_tokenizer *t)
 {
-    (void)where;
-    find_byte_pieces(t);
-    return t->raw_bytes ? 0 : make_char_tables(err, t);
+    pl_bpe *bpe = &t->bpe;
+    bool all_bytes = find_byte_pieces(t);
+    if (!t->raw_bytes) PL_TRY(make_char_table(err, t));
+    bpe->cuts = t->raw_bytes ? all_bytes
+                             : !bpe->affixes && (bpe->fallback_complete || !bpe->byte_fallback) && !merges_special(t);
+    return bpe->cuts ? make_pairs(err, t) : 0;
 }
 
 void pl_bpe_free(pl_bpe *bpe)
@@ -183,6 +237,7 @@ void pl_bpe_free(pl_bpe *bpe)
     free(bpe->prefix);
     free(bpe->suffix);
     free(bpe->merges);
+    free(bpe->merge_bits);
     free(bpe->char_ids);
     free(bpe->pairs);
 }

@@ -220,7 +220,7 @@ done:
 int pl_model_finish(pl_error *err, const char *where, pl_tokenizer *t)
 {
     switch (t->kind) {
-    case PL_MODEL_BPE: return pl_bpe_finish(err, where, t);
+    case PL_MODEL_BPE: return pl_bpe_finish(err, t);
     case PL_MODEL_UNIGRAM: return pl_unigram_finish(err, where, t);
     case PL_MODEL_WORDLEVEL:
     case PL_MODEL_WORDPIECE: break;
