@@ -6,6 +6,7 @@
 #include "api/field.h"
 #include "data/dataset.h"
 #include "model/lora_config.h"
+#include "train/store.h"
 
 /* Which commands take a field as a flag. */
 enum pl_command_bit {
@@ -21,7 +22,6 @@ enum pl_command_bit {
 /* The words of the table, in its order. */
 typedef enum pl_method { PL_METHOD_FULL, PL_METHOD_LORA } pl_method;
 typedef enum pl_precision { PL_PRECISION_F32, PL_PRECISION_BF16 } pl_precision;
-typedef enum pl_optimizer_name { PL_OPTIMIZER_ADAMW, PL_OPTIMIZER_SGD } pl_optimizer_name;
 typedef enum pl_scheduler_name {
     PL_SCHEDULER_LINEAR,
     PL_SCHEDULER_COSINE,
@@ -75,7 +75,7 @@ typedef struct pl_config {
         double lr_ratio; /* LoRA+: the learning rate of B over that of A */
     } lora;
     struct {
-        int name;  /* pl_optimizer_name */
+        int name;  /* pl_optimizer_kind, train/store.h */
         double lr; /* filled in by the check: 5e-5 full, 2e-4 LoRA */
         pl_numbers betas;
         double eps, weight_decay, momentum;

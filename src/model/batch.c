@@ -56,3 +56,23 @@ int pl_batch_append(pl_error *err, pl_batch *batch, const int32_t *ids, const in
     if (n > batch->max_length) batch->max_length = n;
     return 0;
 }
+
+int pl_batch_copy(pl_error *err, const pl_batch *from, pl_batch *to)
+{
+    int64_t at = to->tokens, n = from->tokens;
+    if (at + n > to->capacity_tokens || to->nsequences + from->nsequences > to->capacity_sequences) {
+        return PL_FAIL(err, PL_ENOMEM, "%lld more tokens do not fit into a micro-batch of %lld", (long long)n,
+            (long long)to->capacity_tokens);
+    }
+    memcpy(to->ids + at, from->ids, (size_t)n * sizeof *to->ids);
+    memcpy(to->targets + at, from->targets, (size_t)n * sizeof *to->targets);
+    memcpy(to->positions + at, from->positions, (size_t)n * sizeof *to->positions);
+    for (int i = 0; i < from->nsequences; i++) {
+        pl_sequence s = from->sequences[i];
+        to->sequences[to->nsequences++] = (pl_sequence){s.q_begin + at, s.q_len, s.k_begin + at, s.k_len};
+    }
+    to->tokens += n;
+    to->ntargets += from->ntargets;
+    if (from->max_length > to->max_length) to->max_length = from->max_length;
+    return 0;
+}

@@ -25,4 +25,7 @@ void pl_batch_clear(pl_batch *batch);
    when it does not fit. */
 int pl_batch_append(pl_error *err, pl_batch *batch, const int32_t *ids, const int32_t *labels, int64_t n);
 
+/* Appends all of another batch. */
+int pl_batch_copy(pl_error *err, const pl_batch *from, pl_batch *to);
+
 #endif

@@ -45,6 +45,12 @@ typedef struct pl_param {
     pl_tensor grad;  /* f32, added to by backward; none while frozen */
 } pl_param;
 
+/* The name of the tensor that its values are read from. */
+static inline const char *pl_param_source(const pl_param *p)
+{
+    return p->source_name ? p->source_name : p->name;
+}
+
 static inline int64_t pl_param_numel(const pl_param *p)
 {
     return p->ndim == 2 ? p->shape[0] * p->shape[1] : p->shape[0];

@@ -83,8 +83,9 @@ static int check_shape(pl_run *run, const pl_param *p, const pl_host_tensor *t)
     char have[96], want[96];
     pl_tensor expected = pl_tensor_nd(NULL, t->dtype, p->ndim, p->shape),
               found = pl_tensor_nd(NULL, t->dtype, t->ndim, t->shape);
-    return PL_FAIL(run->err, PL_EINPUT, "%s is %s in the file; the model's configuration says %s", p->name,
-        pl_tensor_describe(found, have), pl_tensor_describe(expected, want));
+    return PL_FAIL(run->err, PL_EINPUT, "%s: tensor %s is %s; the model's configuration says %s",
+        t->file ? t->file : "file", pl_param_source(p), pl_tensor_describe(found, have),
+        pl_tensor_describe(expected, want));
 }
 
 /* Uses the file's own memory for a frozen parameter whose dtype is right, if the device can. */

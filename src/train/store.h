@@ -11,6 +11,7 @@
 
 /* A tensor in host memory, as a file has it. */
 typedef struct pl_host_tensor {
+    const char *file; /* for messages; NULL: none */
     const void *data;
     pl_dtype dtype;
     int ndim;

@@ -1,0 +1,243 @@
+#include "api/session.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "api/adapter.h"
+
+int pl_session_threads(const pl_config *config)
+{
+    if (config->threads > 0) return (int)config->threads;
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+    return CPU_COUNT(&set) > 0 ? CPU_COUNT(&set) : 1;
+}
+
+pl_optimizer pl_session_optimizer(const pl_config *c)
+{
+    return (pl_optimizer){.kind = (pl_optimizer_kind)c->optimizer.name,
+        .beta1 = c->optimizer.betas.items[0],
+        .beta2 = c->optimizer.betas.items[1],
+        .eps = c->optimizer.eps,
+        .weight_decay = c->optimizer.weight_decay,
+        .momentum = c->optimizer.momentum,
+        .nesterov = c->optimizer.nesterov};
+}
+
+/* ---- opening ---- */
+
+static int read_arch(pl_error *err, const pl_log *log, const pl_config *c, pl_arch *arch)
+{
+    if (!c->from_scratch) return pl_arch_read(err, log, c->model, arch);
+    if (pl_dir_exists(c->from_scratch)) return pl_arch_read(err, log, c->from_scratch, arch);
+    json_t *json;
+    PL_TRY(pl_json_read(err, c->from_scratch, &json));
+    int rc = pl_arch_parse(err, log, c->from_scratch, json, NULL, arch);
+    json_decref(json);
+    return rc;
+}
+
+static int open_model(pl_error *err, pl_session *s)
+{
+    pl_arch arch = {0};
+    PL_TRY(read_arch(err, s->log, s->config, &arch));
+    pl_dtype dtype = s->config->precision == PL_PRECISION_BF16 ? PL_BF16 : PL_F32;
+    return pl_model_open(err, &arch, dtype, &s->model);
+}
+
+/* Declares the adapter, or frees what trains without one. */
+static int open_method(pl_error *err, pl_session *s)
+{
+    const pl_config *c = s->config;
+    bool train = s->purpose == PL_PURPOSE_TRAIN;
+    if (c->adapter) {
+        PL_TRY(pl_adapter_open(err, c->adapter, &s->lora, &s->adapter_weights));
+        s->has_adapter = true;
+        return pl_model_adapt(err, s->model, &s->lora, train, false, (float)c->lora.lr_ratio, c->adapter);
+    }
+    if (!train) return 0;
+    char where[PL_WHERE_SIZE];
+    if (c->method == PL_METHOD_FULL) {
+        pl_config_where(c, &c->train.freeze, where);
+        return pl_model_train_all(err, s->model, c->train.freeze.items, c->train.freeze.count, where);
+    }
+    PL_TRY(pl_config_lora(err, c, &s->lora));
+    s->has_adapter = true;
+    pl_config_where(c, &c->lora.targets, where);
+    return pl_model_adapt(err, s->model, &s->lora, true, true, (float)c->lora.lr_ratio, where);
+}
+
+/* Tensors that files have and models do not use: causal masks of old GPT-2 and GPT-NeoX files, rotary tables. */
+#define MASKS_AND_TABLES                                                                                               \
+    "*.attn.bias", "*.attn.masked_bias", "*.attention.bias", "*.attention.masked_bias", "*rotary_emb.inv_freq"
+static const char *const harmless[] = {MASKS_AND_TABLES, NULL};
+/* A tied head's own copy. */
+static const char *const harmless_tied[] = {MASKS_AND_TABLES, "*lm_head.weight", "*embed_out.weight", NULL};
+
+/* A bare base model's file leaves the prefix out. */
+static const char *const no_prefix[] = {"", NULL};
+
+/* Opens the model's files and sees that they have what the model needs, and nothing else. */
+static int open_weights(pl_error *err, pl_session *s)
+{
+    const pl_config *c = s->config;
+    const pl_arch *a = &s->model->arch;
+    if (c->from_scratch) return 0;
+    PL_TRY(pl_weights_open(err, c->model, &s->weights));
+    if (a->base_prefix) pl_weights_prefix(s->weights, a->base_prefix, no_prefix);
+    for (int i = 0; i < s->model->nparams; i++) {
+        const pl_param *p = s->model->params[i];
+        const pl_st_tensor *t;
+        if (p->role == PL_ROLE_BASE) PL_TRY(pl_weights_find(err, s->weights, pl_param_source(p), &t));
+    }
+    return pl_weights_check(err, s->weights, "config.json", a->tied ? harmless_tied : harmless);
+}
+
+/* The same for the adapter's. */
+static int check_adapter(pl_error *err, pl_session *s)
+{
+    static const char *const none_harmless[] = {NULL};
+    if (!s->adapter_weights) return 0;
+    for (int i = 0; i < s->model->nparams; i++) {
+        const pl_param *p = s->model->params[i];
+        const pl_st_tensor *t;
+        if (p->in_adapter) PL_TRY(pl_adapter_find_param(err, s->adapter_weights, s->model, p, &t));
+    }
+    return pl_weights_check(err, s->adapter_weights, "adapter_config.json and the model", none_harmless);
+}
+
+static int find(pl_error *err, void *user, const pl_param *p, pl_host_tensor *out, bool *found)
+{
+    pl_session *s = user;
+    const pl_st_tensor *t = NULL;
+    if (p->in_adapter && s->adapter_weights) {
+        PL_TRY(pl_adapter_find_param(err, s->adapter_weights, s->model, p, &t));
+    } else if (p->role == PL_ROLE_BASE && s->weights) {
+        t = pl_weights_peek(s->weights, pl_param_source(p));
+    }
+    *found = t != NULL;
+    if (!t) return 0;
+    if (!t->known || (t->dtype != PL_F32 && t->dtype != PL_BF16 && t->dtype != PL_F16)) {
+        return PL_FAIL(err, PL_EUNSUPPORTED, "%s: tensor %s is %s; f32, bf16 or f16 was expected", t->file, t->name,
+            t->dtype_name);
+    }
+    if (t->ndim > PL_MAX_DIMS) {
+        return PL_FAIL(err, PL_EINPUT, "%s: tensor %s has %d dimensions", t->file, t->name, t->ndim);
+    }
+    *out = (pl_host_tensor){.file = t->file, .data = t->data, .dtype = t->dtype, .ndim = t->ndim};
+    for (int d = 0; d < t->ndim; d++) out->shape[d] = t->shape[d];
+    return 0;
+}
+
+int pl_session_open(pl_error *err, const pl_log *log, const pl_config *config, pl_purpose purpose, pl_session **out)
+{
+    pl_session *s;
+    PL_TRY(pl_calloc(err, 1, sizeof *s, &s));
+    s->config = config;
+    s->log = log;
+    s->purpose = purpose;
+    int rc;
+    PL_GO(failed, open_model(err, s));
+    PL_GO(failed, open_method(err, s));
+    PL_GO(failed, open_weights(err, s));
+    PL_GO(failed, check_adapter(err, s));
+    PL_GO(failed, pl_device_cpu(err, pl_session_threads(config), &s->device));
+    PL_GO(failed, pl_device_dry(err, s->device, &s->dry_device));
+    *out = s;
+    return 0;
+failed:
+    pl_session_close(s);
+    return rc;
+}
+
+void pl_session_close(pl_session *s)
+{
+    if (!s) return;
+    pl_engine_close(s->engine);
+    pl_device_close(s->dry_device);
+    pl_device_close(s->device);
+    pl_model_close(s->model);
+    pl_weights_close(s->weights);
+    pl_weights_close(s->adapter_weights);
+    pl_lora_config_free(&s->lora);
+    free(s);
+}
+
+/* ---- planning and starting ---- */
+
+static pl_engine_config engine_config(const pl_session *s, const pl_work *w)
+{
+    return (pl_engine_config){.training = w->training,
+        .recompute = (int)s->config->memory.recompute,
+        .seed = (uint64_t)s->config->train.seed,
+        .optimizer = pl_session_optimizer(s->config),
+        .clip = s->config->train.clip,
+        .capacity = w->capacity,
+        .cache_rows = w->cache_rows};
+}
+
+/* One planned micro-batch, handed to the engine as a feed would. */
+static int give(pl_error *err, void *user, int64_t step, int micro, pl_batch *batch)
+{
+    (void)step;
+    (void)micro;
+    return pl_batch_copy(err, user, batch);
+}
+
+static int dry_logits(pl_error *err, pl_session *s, pl_engine *dry, const pl_work *w, const pl_batch *batch)
+{
+    float *logits;
+    int32_t *rows;
+    PL_TRY(pl_calloc(err, (size_t)(w->logits * s->model->arch.vocab), sizeof *logits, &logits));
+    int rc = pl_calloc(err, (size_t)w->logits, sizeof *rows, &rows);
+    if (rc == 0) {
+        rc = pl_engine_logits(dry, batch, rows, w->logits, logits);
+        free(rows);
+    }
+    free(logits);
+    return rc;
+}
+
+static int dry_pass(pl_error *err, pl_session *s, pl_engine *dry, const pl_work *w, const pl_batch *batch)
+{
+    double ignored;
+    if (w->training) {
+        pl_step_result result;
+        pl_feed feed = {.user = (void *)batch, .micro_batch = give};
+        PL_TRY(pl_engine_step(dry, &feed, 1, 1, batch->ntargets, 0, &result));
+    }
+    if (w->evaluates) PL_TRY(pl_engine_evaluate(dry, batch, &ignored));
+    return w->logits ? dry_logits(err, s, dry, w, batch) : 0;
+}
+
+int pl_session_plan(pl_error *err, pl_session *s, pl_work *w)
+{
+    pl_engine *dry;
+    pl_source source = {.user = s, .find = find};
+    pl_mem_init(&s->planned, s->dry_device);
+    w->capacity.saved_bytes = w->capacity.work_bytes = PL_STACK_UNLIMITED;
+    pl_engine_config config = engine_config(s, w);
+    PL_TRY(pl_engine_open(err, s->log, s->dry_device, &s->planned, s->model, &config, &source, &dry));
+    int rc = 0;
+    for (int i = 0; i < w->nbatches && rc == 0; i++) {
+        pl_run *run = pl_engine_run(dry);
+        if (i == 0) run->counters = (pl_counters){0};
+        rc = dry_pass(err, s, dry, w, &w->batches[i]);
+        if (i == 0) s->counted = run->counters;
+    }
+    if (rc == 0) w->capacity = pl_engine_reached(dry);
+    pl_engine_close(dry);
+    return rc;
+}
+
+int pl_session_start(pl_error *err, pl_session *s, pl_work *w)
+{
+    PL_TRY(pl_session_plan(err, s, w));
+    pl_source source = {.user = s, .find = find};
+    pl_mem_init(&s->mem, s->device);
+    s->mem.budget = s->config->memory.budget;
+    pl_engine_config config = engine_config(s, w);
+    return pl_engine_open(err, s->log, s->device, &s->mem, s->model, &config, &source, &s->engine);
+}

@@ -1,0 +1,57 @@
+/* A model opened for a purpose: its architecture and weights, an adapter on it, the device, and the engine that
+   computes. Everything above (train, eval, generate, merge, plan, inspect) starts here. */
+#ifndef PL_API_SESSION_H
+#define PL_API_SESSION_H
+
+#include "api/config.h"
+#include "io/weights.h"
+#include "model/adapt.h"
+#include "train/engine.h"
+
+typedef enum pl_purpose {
+    PL_PURPOSE_TRAIN, /* what the configuration says trains; plan too */
+    PL_PURPOSE_USE    /* everything is frozen; an adapter is applied */
+} pl_purpose;
+
+typedef struct pl_session {
+    const pl_config *config;
+    const pl_log *log;
+    pl_purpose purpose;
+    pl_model *model;
+    pl_weights *weights;         /* of the model's folder; NULL from scratch */
+    bool has_adapter;            /* the model carries one, read or fresh */
+    pl_lora_config lora;         /* what it is, all-linear resolved */
+    pl_weights *adapter_weights; /* NULL when it is fresh */
+    pl_device *device;
+    pl_device *dry_device;
+    pl_mem mem, planned; /* the real account, and the dry run's */
+    pl_counters counted; /* of the dry run */
+    pl_engine *engine;   /* NULL until pl_session_start */
+} pl_session;
+
+/* Opens the model and declares everything; no weight is read yet but for checking that all of them are there. The
+   configuration is checked, and outlives the session, as does the log. */
+int pl_session_open(pl_error *err, const pl_log *log, const pl_config *config, pl_purpose purpose, pl_session **out);
+void pl_session_close(pl_session *session); /* NULL is fine */
+
+/* What the engine is to do, for which it is sized by a dry run. */
+typedef struct pl_work {
+    pl_capacity capacity; /* of the largest micro-batch; the stacks' sizes are found */
+    /* Micro-batches to plan with: those that could set a high-water mark. */
+    const pl_batch *batches;
+    int nbatches;
+    bool training, evaluates;
+    int64_t cache_rows, logits; /* generation: rows of the cache; the most logits asked for at once */
+} pl_work;
+
+/* The dry run: fills in session->planned and counted (of the first batch, as one step of one micro-batch) and the
+   capacity's stacks. Allocates no memory for tensors. */
+int pl_session_plan(pl_error *err, pl_session *session, pl_work *work);
+/* The dry run, and then the real engine. */
+int pl_session_start(pl_error *err, pl_session *session, pl_work *work);
+
+/* Threads that the configuration asks for: its number, or one for each core that this process may use. */
+int pl_session_threads(const pl_config *config);
+pl_optimizer pl_session_optimizer(const pl_config *config);
+
+#endif
