@@ -337,6 +337,8 @@ typedef struct pl_reader {
     pl_buf text; /* the last string that had escapes in it */
 } pl_reader;
 
+int pl_reader_open(pl_reader *r, pl_error *err, const char *where, const char *text, size_t size); /* checks UTF-8 */
+int pl_reader_finish(pl_reader *r); /* nothing may follow but white space */
 int pl_reader_fail(pl_reader *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 char pl_reader_peek(pl_reader *r); /* skips white space; 0 at the end */
 int pl_reader_expect(pl_reader *r, char c);

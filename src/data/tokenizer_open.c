@@ -61,8 +61,7 @@ static int read_document(pl_reader *r, pl_tokenizer *t, sections *s)
         PL_TRY(more = pl_reader_more(r, '}'));
     }
     if (!s->model) return PL_FAIL(r->err, PL_EINPUT, "%s: there is no model", r->where);
-    if (pl_reader_peek(r) || r->p < r->end) return pl_reader_fail(r, "something follows the end of the document");
-    return 0;
+    return pl_reader_finish(r);
 }
 
 /* ---- Added tokens ---- */
@@ -262,13 +261,9 @@ done:
 static int read_json(pl_error *err, const char *where, const char *json, size_t size, pl_tokenizer *t)
 {
     sections s = {0};
-    pl_reader r = {.err = err, .where = where, .start = json, .p = json, .end = json + size};
-    size_t good = pl_utf8_check(json, size);
+    pl_reader r;
     int rc;
-    if (good < size) {
-        r.p = json + good;
-        return pl_reader_fail(&r, "byte 0x%02X is not UTF-8", (unsigned char)json[good]);
-    }
+    PL_TRY(pl_reader_open(&r, err, where, json, size));
     t->unk = -1;
     PL_GO(done, read_document(&r, t, &s));
     PL_GO(done, read_added_tokens(err, where, s.added, t));
@@ -282,16 +277,23 @@ done:
 static int read_config(pl_error *err, const char *path, pl_tokenizer *t)
 {
     pl_map map;
+    pl_reader r = {0};
     json_t *config = NULL;
+    int rc;
     PL_TRY(pl_map_open(err, path, &map));
     t->hash = XXH3_64bits_withSeed(map.data, map.size, t->hash);
-    int rc = pl_json_parse(err, path, map.data ? (const char *)map.data : "", map.size, &config);
-    if (rc == 0 && !json_is_object(config)) {
+    PL_GO(done, pl_reader_open(&r, err, path, map.data ? (const char *)map.data : "", map.size));
+    PL_GO(done, pl_reader_value(&r, &config));
+    PL_GO(done, pl_reader_finish(&r));
+    if (!json_is_object(config)) {
         rc = PL_FAIL(err, PL_EINPUT, "%s is %s; an object was expected", path, pl_json_type_name(config));
+        goto done;
     }
-    if (rc == 0) rc = read_config_tokens(err, path, config, t);
-    if (rc == 0) rc = read_config_template(err, path, config, t);
+    PL_GO(done, read_config_tokens(err, path, config, t));
+    PL_GO(done, read_config_template(err, path, config, t));
+done:
     json_decref(config);
+    pl_buf_free(&r.text);
     pl_map_close(&map);
     return rc;
 }

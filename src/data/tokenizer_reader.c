@@ -1,9 +1,9 @@
 /* A reader of JSON that keeps nothing: vocabularies have hundreds of thousands of entries, for which a tree of values
-   would cost more time and memory than the tokenizer itself. Small parts are handed to jansson. */
+   would cost more time and memory than the tokenizer itself. Of the small parts it makes jansson's values. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "data/tokenizer_internal.h"
 
 enum { MAX_DEPTH = 200 };
@@ -242,10 +242,121 @@ int pl_reader_skip(pl_reader *r, int depth)
     return more;
 }
 
+static int read_value(pl_reader *r, int depth, json_t **out);
+
+/* A list or an object goes to *out at once, so that the caller releases what was made of it whatever happens then. */
+static int read_list(pl_reader *r, int depth, json_t **out)
+{
+    int more = 1;
+    r->p++;
+    *out = json_array();
+    if (!*out) return PL_FAIL_NOMEM(r->err);
+    if (pl_reader_peek(r) == ']') return pl_reader_expect(r, ']');
+    while (more > 0) {
+        json_t *item = NULL;
+        int rc = read_value(r, depth + 1, &item);
+        if (rc < 0) json_decref(item);
+        PL_TRY(rc);
+        if (json_array_append_new(*out, item)) return PL_FAIL_NOMEM(r->err);
+        PL_TRY(more = pl_reader_more(r, ']'));
+    }
+    return 0;
+}
+
+static int read_member(pl_reader *r, int depth, json_t *object)
+{
+    const char *text;
+    size_t size;
+    char *key;
+    json_t *item = NULL;
+    PL_TRY(pl_reader_string(r, &text, &size));
+    if (memchr(text, 0, size)) return pl_reader_fail(r, "a key has a zero byte in it");
+    PL_TRY(pl_strndup(r->err, text, size, &key));
+    int rc =
+        json_object_get(object, key) ? pl_reader_fail(r, "\"%.60s\" is there twice", key) : pl_reader_expect(r, ':');
+    if (rc == 0) rc = read_value(r, depth + 1, &item);
+    if (rc == 0 && json_object_set_nocheck(object, key, item)) rc = PL_FAIL_NOMEM(r->err);
+    json_decref(item);
+    free(key);
+    return rc;
+}
+
+static int read_object(pl_reader *r, int depth, json_t **out)
+{
+    int more = 1;
+    r->p++;
+    *out = json_object();
+    if (!*out) return PL_FAIL_NOMEM(r->err);
+    if (pl_reader_peek(r) == '}') return pl_reader_expect(r, '}');
+    while (more > 0) {
+        PL_TRY(read_member(r, depth, *out));
+        PL_TRY(more = pl_reader_more(r, '}'));
+    }
+    return 0;
+}
+
+static int read_number(pl_reader *r, json_t **out)
+{
+    const char *from = r->p;
+    bool whole;
+    PL_TRY(number(r, &whole));
+    r->p = from;
+    if (whole) {
+        int64_t value;
+        PL_TRY(pl_reader_integer(r, &value));
+        *out = json_integer(value);
+    } else {
+        double value;
+        PL_TRY(pl_reader_real(r, &value));
+        if (!isfinite(value)) return pl_reader_fail(r, "a number is too large");
+        *out = json_real(value);
+    }
+    return 0;
+}
+
+static int read_value(pl_reader *r, int depth, json_t **out)
+{
+    const char *text;
+    size_t size;
+    char c = pl_reader_peek(r);
+    if (depth > MAX_DEPTH) return pl_reader_fail(r, "values are nested more than %d deep", MAX_DEPTH);
+    if (c == '[') return read_list(r, depth, out);
+    if (c == '{') return read_object(r, depth, out);
+    if (c == '"') {
+        PL_TRY(pl_reader_string(r, &text, &size));
+        *out = json_stringn_nocheck(text, size);
+    } else if (c == '-' || (c >= '0' && c <= '9')) {
+        PL_TRY(read_number(r, out));
+    } else {
+        PL_TRY(pl_reader_skip(r, depth));
+        *out = c == 't' ? json_true() : c == 'f' ? json_false() : json_null();
+    }
+    return *out ? 0 : PL_FAIL_NOMEM(r->err);
+}
+
 int pl_reader_value(pl_reader *r, json_t **out)
 {
+    json_t *value = NULL;
+    int rc = read_value(r, 0, &value);
+    if (rc < 0) {
+        json_decref(value);
+        return rc;
+    }
+    *out = value;
+    return 0;
+}
+
+int pl_reader_open(pl_reader *r, pl_error *err, const char *where, const char *text, size_t size)
+{
+    *r = (pl_reader){.err = err, .where = where, .start = text, .p = text, .end = text + size};
+    size_t good = pl_utf8_check(text, size);
+    if (good == size) return 0;
+    r->p = text + good;
+    return pl_reader_fail(r, "byte 0x%02X is not UTF-8", (unsigned char)text[good]);
+}
+
+int pl_reader_finish(pl_reader *r)
+{
     pl_reader_peek(r);
-    const char *from = r->p;
-    PL_TRY(pl_reader_skip(r, 0));
-    return pl_json_parse(r->err, r->where, from, (size_t)(r->p - from), out);
+    return r->p < r->end ? pl_reader_fail(r, "something follows the end of the document") : 0;
 }

@@ -11,6 +11,7 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "data/tokenizer.h"
 #include "model/arch.h"
 #include "support/alloc_fail.h"
 
@@ -128,6 +129,50 @@ static void test_arch(void **state)
     }
 }
 
+/* A tokenizer is read, a text goes there and back. */
+static int use_tokenizer(pl_error *err, void *user)
+{
+    static const char text[] =
+        "The dog's  12345 foxes, e\xCC\x81 <mask> \xE5\xA4\xA9\xE6\xB0\x94 thethethethethethethe<s>x \n"
+        "a text that is long enough for the cache of words to be in use: The quick brown fox jumps "
+        "over the lazy dog, and the quick brown fox jumps over the lazy dog once more, and yet again; "
+        "wordswithoutanyspacebetweenthemthatgoonandonandonsothattheheapoflongwordshastobeusedaswellas"
+        "everythingelsethatthereisinthetokenizerandthensomemoreuntiltheend";
+    const char *json = user;
+    pl_tokenizer *t = NULL;
+    pl_tokens tokens = {.spans = true};
+    pl_buf decoded = {0};
+    int rc;
+    PL_GO(done, pl_tokenizer_parse(err, "test", json, strlen(json), &t));
+    PL_GO(done, pl_tokenizer_encode(err, t, text, strlen(text), true, &tokens));
+    PL_GO(done, pl_tokenizer_decode(err, t, tokens.ids, tokens.count, false, &decoded));
+done:
+    pl_buf_free(&decoded);
+    pl_tokens_free(&tokens);
+    pl_tokenizer_close(t);
+    return rc;
+}
+
+static void test_tokenizer(void **state)
+{
+    (void)state;
+    pl_error err = {0};
+    pl_buf file = {0};
+    int tokenizers = 0;
+    assert_int_equal(pl_file_read(&err, PLAIT_TEST_DIR "/data/tokenizer/cases.jsonl", &file), 0);
+    for (char *line = file.data, *end; (end = strchr(line, '\n')); line = end + 1) {
+        json_t *item;
+        assert_int_equal(pl_json_parse(&err, "cases.jsonl", line, (size_t)(end - line), &item), 0);
+        char *json = json_dumps(json_object_get(item, "tokenizer"), JSON_COMPACT);
+        assert_true(alloc_fail_run(json_string_value(json_object_get(item, "name")), use_tokenizer, json) >= 20);
+        free(json);
+        json_decref(item);
+        tokenizers++;
+    }
+    assert_true(tokenizers > 20);
+    pl_buf_free(&file);
+}
+
 static int make_folder(void **state)
 {
     (void)state;
@@ -148,6 +193,7 @@ int main(void)
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_json),
         cmocka_unit_test(test_arch),
+        cmocka_unit_test(test_tokenizer),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

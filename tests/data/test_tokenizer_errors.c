@@ -193,7 +193,7 @@ static void test_config(void **state)
 {
     static const struct {
         const char *json, *says;
-    } configs[] = {{"[]", "a list"}, {"{", "is not valid JSON"},
+    } configs[] = {{"[]", "a list"}, {"{", "a string was expected"},
         {"{\"added_tokens_decoder\": {\"x\": {\"content\": \"a\"}}}", "an id was expected"},
         {"{\"added_tokens_decoder\": {\"7\": {\"content\": \"a\"}}}", "has the id 7, but in the vocabulary it is 0"},
         {"{\"add_bos_token\": true, \"bos_token\": \"<bos>\"}", "is no token of the vocabulary"},
