@@ -10,7 +10,12 @@
    tokenizer_config.json (transformers 5 applies neither to a tokenizer.json whose model is BPE).
 
    Text must be UTF-8: a byte that is not is PL_EINPUT with its offset, never a silent U+FFFD. A text may be as long as
-   2^31 - 1 bytes. */
+   2^31 - 1 bytes. Memory beside the result is a fixed megabyte or so, plus a copy of the text where a normalizer
+   changes it (9 bytes a byte when spans are kept), plus 28 bytes for each byte of the longest stretch in which any two
+   neighbours are part of some piece, which in written language is a word.
+
+   Characters are classified by utf8proc and PCRE2 (Unicode 14), where `tokenizers` uses tables of several ages: they
+   may disagree about characters that are newer than Unicode 9, and with that about nothing else known. */
 #ifndef PL_DATA_TOKENIZER_H
 #define PL_DATA_TOKENIZER_H
 

@@ -330,29 +330,29 @@ struct pl_tokenizer {
 /* ---- Reading (tokenizer_open.c, tokenizer_model.c, tokenizer_parts.c) ---- */
 
 /* A place in a JSON document, which the reader has checked to be UTF-8. */
-typedef struct pl_reader {
+typedef struct pl_scan {
     pl_error *err;
     const char *where;
     const char *start, *p, *end;
     pl_buf text; /* the last string that had escapes in it */
-} pl_reader;
+} pl_scan;
 
-int pl_reader_open(pl_reader *r, pl_error *err, const char *where, const char *text, size_t size); /* checks UTF-8 */
-int pl_reader_finish(pl_reader *r); /* nothing may follow but white space */
-int pl_reader_fail(pl_reader *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
-char pl_reader_peek(pl_reader *r); /* skips white space; 0 at the end */
-int pl_reader_expect(pl_reader *r, char c);
-int pl_reader_string(pl_reader *r, const char **text, size_t *size); /* valid until the next string */
-int pl_reader_integer(pl_reader *r, int64_t *out);
-int pl_reader_real(pl_reader *r, double *out);
-int pl_reader_skip(pl_reader *r, int depth);     /* a whole value, checked */
-int pl_reader_value(pl_reader *r, json_t **out); /* a whole value, read */
+int pl_scan_open(pl_scan *r, pl_error *err, const char *where, const char *text, size_t size); /* checks UTF-8 */
+int pl_scan_finish(pl_scan *r); /* nothing may follow but white space */
+int pl_scan_fail(pl_scan *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
+char pl_scan_peek(pl_scan *r); /* skips white space; 0 at the end */
+int pl_scan_expect(pl_scan *r, char c);
+int pl_scan_string(pl_scan *r, const char **text, size_t *size); /* valid until the next string */
+int pl_scan_integer(pl_scan *r, int64_t *out);
+int pl_scan_real(pl_scan *r, double *out);
+int pl_scan_skip(pl_scan *r, int depth);     /* a whole value, checked */
+int pl_scan_value(pl_scan *r, json_t **out); /* a whole value, read */
 /* After an item of a list or object: 1 when another one follows (the comma is consumed), 0 at `close` (consumed). */
-int pl_reader_more(pl_reader *r, char close);
+int pl_scan_more(pl_scan *r, char close);
 /* Puts where:line in front of the message of a failure (rc < 0) that happened at this place. */
-int pl_reader_place(pl_reader *r, int rc);
+int pl_scan_place(pl_scan *r, int rc);
 
-int pl_model_read(pl_reader *r, pl_tokenizer *t);
+int pl_model_read(pl_scan *r, pl_tokenizer *t);
 int pl_model_finish(pl_error *err, const char *where, pl_tokenizer *t); /* once the stages are known */
 int pl_parts_normalizer(pl_error *err, const char *where, const json_t *value, pl_tokenizer *t, int depth);
 int pl_parts_pre_tokenizer(pl_error *err, const char *where, const json_t *value, pl_tokenizer *t, int depth);
@@ -384,7 +384,7 @@ static inline int32_t pl_bpe_char(const pl_tokenizer *t, int32_t c, const char *
     return c < 0x10000 ? t->bpe.char_ids[c] : pl_vocab_find_model(&t->vocab, text, size);
 }
 
-int pl_bpe_read_merges(pl_reader *r, pl_tokenizer *t);
+int pl_bpe_read_merges(pl_scan *r, pl_tokenizer *t);
 int pl_bpe_finish(pl_error *err, pl_tokenizer *t);
 void pl_bpe_free(pl_bpe *bpe);
 int pl_unigram_finish(pl_error *err, const char *where, pl_tokenizer *t);

@@ -10,56 +10,55 @@ typedef struct merge_list {
     pl_buf joined;
 } merge_list;
 
-static int32_t piece_id(pl_reader *r, const pl_tokenizer *t, size_t rank, const char *text, size_t size)
+static int32_t piece_id(pl_scan *r, const pl_tokenizer *t, size_t rank, const char *text, size_t size)
 {
     int32_t id = pl_vocab_find_model(&t->vocab, text, size);
     if (id < 0) {
-        return pl_reader_fail(
+        return pl_scan_fail(
             r, "merge %zu names \"%.*s\", which is not in model.vocab", rank, (int)(size > 60 ? 60 : size), text);
     }
     return id;
 }
 
-static int add_merge(pl_reader *r, const pl_tokenizer *t, merge_list *list, const char *left, size_t left_size,
+static int add_merge(pl_scan *r, const pl_tokenizer *t, merge_list *list, const char *left, size_t left_size,
     const char *right, size_t right_size)
 {
     size_t rank = list->count, skip = t->bpe.prefix ? strlen(t->bpe.prefix) : 0;
     int32_t a, b, id;
     PL_TRY(a = piece_id(r, t, rank, left, left_size));
     PL_TRY(b = piece_id(r, t, rank, right, right_size));
-    if (skip > right_size)
-        return pl_reader_fail(r, "merge %zu: its right part is shorter than the subword prefix", rank);
+    if (skip > right_size) return pl_scan_fail(r, "merge %zu: its right part is shorter than the subword prefix", rank);
     pl_buf_clear(&list->joined);
     PL_TRY(pl_buf_append(r->err, &list->joined, left, left_size));
     PL_TRY(pl_buf_append(r->err, &list->joined, right + skip, right_size - skip));
     PL_TRY(id = piece_id(r, t, rank, list->joined.data, list->joined.size));
-    if (rank >= INT32_MAX - 1) return pl_reader_fail(r, "there are more than 2^31 merges");
+    if (rank >= INT32_MAX - 1) return pl_scan_fail(r, "there are more than 2^31 merges");
     PL_TRY(pl_grow(r->err, &list->items, &list->capacity, rank + 1, sizeof *list->items));
     list->items[list->count++] = (pl_merge){(uint64_t)(uint32_t)a << 32 | (uint32_t)b, (int32_t)rank, id};
     return 0;
 }
 
 /* "left right", or ["left", "right"] where pieces may have spaces in them. */
-static int read_merge(pl_reader *r, const pl_tokenizer *t, merge_list *list, pl_buf *left)
+static int read_merge(pl_scan *r, const pl_tokenizer *t, merge_list *list, pl_buf *left)
 {
     const char *text;
     size_t size;
-    if (pl_reader_peek(r) == '[') {
+    if (pl_scan_peek(r) == '[') {
         r->p++;
-        PL_TRY(pl_reader_string(r, &text, &size));
+        PL_TRY(pl_scan_string(r, &text, &size));
         pl_buf_clear(left); /* the second string may take the place of the first */
         PL_TRY(pl_buf_append(r->err, left, text, size));
-        PL_TRY(pl_reader_expect(r, ','));
-        PL_TRY(pl_reader_string(r, &text, &size));
-        PL_TRY(pl_reader_expect(r, ']'));
+        PL_TRY(pl_scan_expect(r, ','));
+        PL_TRY(pl_scan_string(r, &text, &size));
+        PL_TRY(pl_scan_expect(r, ']'));
         return add_merge(r, t, list, left->data, left->size, text, size);
     }
-    PL_TRY(pl_reader_string(r, &text, &size));
+    PL_TRY(pl_scan_string(r, &text, &size));
     if (size >= 8 && !memcmp(text, "#version", 8)) return 0;
     const char *space = memchr(text, ' ', size);
     size_t left_size = space ? (size_t)(space - text) : 0;
     if (!space || memchr(space + 1, ' ', size - left_size - 1)) {
-        return pl_reader_fail(r, "merge %zu is \"%.*s\"; two pieces with one space between them were expected",
+        return pl_scan_fail(r, "merge %zu is \"%.*s\"; two pieces with one space between them were expected",
             list->count, (int)(size > 60 ? 60 : size), text);
     }
     return add_merge(r, t, list, text, left_size, space + 1, size - left_size - 1);
@@ -88,16 +87,16 @@ static int make_table(pl_error *err, pl_bpe *bpe, const merge_list *list)
     return 0;
 }
 
-int pl_bpe_read_merges(pl_reader *r, pl_tokenizer *t)
+int pl_bpe_read_merges(pl_scan *r, pl_tokenizer *t)
 {
     merge_list list = {0};
     pl_buf left = {0};
     int rc, more = 1;
-    PL_GO(done, pl_reader_expect(r, '['));
-    if (pl_reader_peek(r) == ']') more = 0;
+    PL_GO(done, pl_scan_expect(r, '['));
+    if (pl_scan_peek(r) == ']') more = 0;
     while (more > 0) {
         PL_GO(done, read_merge(r, t, &list, &left));
-        PL_GO(done, more = pl_reader_more(r, ']'));
+        PL_GO(done, more = pl_scan_more(r, ']'));
     }
     PL_GO(done, make_table(r->err, &t->bpe, &list));
 done:

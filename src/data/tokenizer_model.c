@@ -11,7 +11,7 @@ typedef struct parts {
     const char *vocab, *vocab_end, *merges, *merges_end;
 } parts;
 
-static int read_field(pl_reader *r, const char *key, size_t size, parts *m)
+static int read_field(pl_scan *r, const char *key, size_t size, parts *m)
 {
     static const char *const known[] = {"type", "dropout", "unk_token", "unk_id", "continuing_subword_prefix",
         "end_of_word_suffix", "fuse_unk", "byte_fallback", "ignore_merges", "max_input_chars_per_word"};
@@ -19,18 +19,18 @@ static int read_field(pl_reader *r, const char *key, size_t size, parts *m)
     if (size == 5 && !memcmp(key, "vocab", 5)) from = &m->vocab, to = &m->vocab_end;
     if (size == 6 && !memcmp(key, "merges", 6)) from = &m->merges, to = &m->merges_end;
     if (from) {
-        if (*from) return pl_reader_fail(r, "model.%.*s is there twice", (int)size, key);
-        pl_reader_peek(r);
+        if (*from) return pl_scan_fail(r, "model.%.*s is there twice", (int)size, key);
+        pl_scan_peek(r);
         *from = r->p;
-        PL_TRY(pl_reader_skip(r, 1));
+        PL_TRY(pl_scan_skip(r, 1));
         *to = r->p;
         return 0;
     }
     for (int i = 0; i < PL_COUNT(known); i++) {
         if (strlen(known[i]) != size || memcmp(known[i], key, size) != 0) continue;
         json_t *value;
-        if (json_object_get(m->fields, known[i])) return pl_reader_fail(r, "model.%s is there twice", known[i]);
-        PL_TRY(pl_reader_value(r, &value));
+        if (json_object_get(m->fields, known[i])) return pl_scan_fail(r, "model.%s is there twice", known[i]);
+        PL_TRY(pl_scan_value(r, &value));
         return json_object_set_new(m->fields, known[i], value) ? PL_FAIL_NOMEM(r->err) : 0;
     }
     return PL_FAIL(r->err, PL_EUNSUPPORTED, "%s: model.%.*s is not a field that this version knows", r->where,
@@ -45,48 +45,48 @@ static int64_t id_limit(size_t bytes)
     return limit < (1 << 30) ? limit : 1 << 30;
 }
 
-static int read_vocab_object(pl_reader *r, pl_tokenizer *t, int64_t limit)
+static int read_vocab_object(pl_scan *r, pl_tokenizer *t, int64_t limit)
 {
     int more = 1;
-    PL_TRY(pl_reader_expect(r, '{'));
-    if (pl_reader_peek(r) == '}') return 0;
+    PL_TRY(pl_scan_expect(r, '{'));
+    if (pl_scan_peek(r) == '}') return 0;
     while (more > 0) {
         const char *piece;
         size_t size;
         int64_t id;
-        PL_TRY(pl_reader_string(r, &piece, &size));
-        PL_TRY(pl_reader_expect(r, ':'));
-        PL_TRY(pl_reader_integer(r, &id)); /* which leaves r->text alone */
-        PL_TRY(pl_reader_place(r, pl_vocab_add(r->err, &t->vocab, piece, size, id, limit, PL_PIECE_MODEL)));
-        more = pl_reader_more(r, '}');
+        PL_TRY(pl_scan_string(r, &piece, &size));
+        PL_TRY(pl_scan_expect(r, ':'));
+        PL_TRY(pl_scan_integer(r, &id)); /* which leaves r->text alone */
+        PL_TRY(pl_scan_place(r, pl_vocab_add(r->err, &t->vocab, piece, size, id, limit, PL_PIECE_MODEL)));
+        more = pl_scan_more(r, '}');
     }
     return more;
 }
 
-static int read_vocab_list(pl_reader *r, pl_tokenizer *t, int64_t limit)
+static int read_vocab_list(pl_scan *r, pl_tokenizer *t, int64_t limit)
 {
     int more = 1;
     size_t capacity = 0;
-    PL_TRY(pl_reader_expect(r, '['));
-    if (pl_reader_peek(r) == ']') return 0;
+    PL_TRY(pl_scan_expect(r, '['));
+    if (pl_scan_peek(r) == ']') return 0;
     while (more > 0) {
         const char *piece;
         size_t size;
         int32_t id = t->vocab.size;
-        PL_TRY(pl_reader_expect(r, '['));
-        PL_TRY(pl_reader_string(r, &piece, &size));
-        PL_TRY(pl_reader_place(r, pl_vocab_add(r->err, &t->vocab, piece, size, id, limit, PL_PIECE_MODEL)));
-        PL_TRY(pl_reader_expect(r, ','));
+        PL_TRY(pl_scan_expect(r, '['));
+        PL_TRY(pl_scan_string(r, &piece, &size));
+        PL_TRY(pl_scan_place(r, pl_vocab_add(r->err, &t->vocab, piece, size, id, limit, PL_PIECE_MODEL)));
+        PL_TRY(pl_scan_expect(r, ','));
         PL_TRY(pl_grow(r->err, &t->unigram.scores, &capacity, (size_t)id + 1, sizeof *t->unigram.scores));
-        PL_TRY(pl_reader_real(r, &t->unigram.scores[id]));
-        PL_TRY(pl_reader_expect(r, ']'));
-        more = pl_reader_more(r, ']');
+        PL_TRY(pl_scan_real(r, &t->unigram.scores[id]));
+        PL_TRY(pl_scan_expect(r, ']'));
+        more = pl_scan_more(r, ']');
     }
     return more;
 }
 
 /* Files from before 2020 leave the type out. */
-static int model_kind(pl_reader *r, const parts *m, pl_tokenizer *t)
+static int model_kind(pl_scan *r, const parts *m, pl_tokenizer *t)
 {
     static const struct {
         const char *name;
@@ -111,14 +111,14 @@ static int model_kind(pl_reader *r, const parts *m, pl_tokenizer *t)
         r->where, type);
 }
 
-static int copy_string(pl_reader *r, const parts *m, const char *key, char **out)
+static int copy_string(pl_scan *r, const parts *m, const char *key, char **out)
 {
     const char *text = NULL;
     PL_TRY(pl_json_string(r->err, r->where, m->fields, key, &text));
     return text ? pl_strdup(r->err, text, out) : 0;
 }
 
-static int read_settings(pl_reader *r, const parts *m, pl_tokenizer *t)
+static int read_settings(pl_scan *r, const parts *m, pl_tokenizer *t)
 {
     double dropout = 0;
     bool byte_fallback = false;
@@ -146,7 +146,7 @@ static int read_settings(pl_reader *r, const parts *m, pl_tokenizer *t)
     return 0;
 }
 
-static int find_unk(pl_reader *r, const parts *m, pl_tokenizer *t)
+static int find_unk(pl_scan *r, const parts *m, pl_tokenizer *t)
 {
     int64_t unk = -1;
     t->unk = -1;
@@ -163,9 +163,9 @@ static int find_unk(pl_reader *r, const parts *m, pl_tokenizer *t)
     return 0;
 }
 
-static int read_contents(pl_reader *r, const parts *m, pl_tokenizer *t)
+static int read_contents(pl_scan *r, const parts *m, pl_tokenizer *t)
 {
-    pl_reader part = *r; /* shares nothing that both would free: its own text buffer */
+    pl_scan part = *r; /* shares nothing that both would free: its own text buffer */
     part.text = (pl_buf){0};
     part.p = m->vocab;
     part.end = m->vocab_end;
@@ -191,19 +191,19 @@ done:
     return rc;
 }
 
-int pl_model_read(pl_reader *r, pl_tokenizer *t)
+int pl_model_read(pl_scan *r, pl_tokenizer *t)
 {
     parts m = {.fields = json_object()};
     if (!m.fields) return PL_FAIL_NOMEM(r->err);
     int rc, more = 1;
-    PL_GO(done, pl_reader_expect(r, '{'));
+    PL_GO(done, pl_scan_expect(r, '{'));
     while (more > 0) {
         const char *key;
         size_t size;
-        PL_GO(done, pl_reader_string(r, &key, &size));
-        PL_GO(done, pl_reader_expect(r, ':'));
+        PL_GO(done, pl_scan_string(r, &key, &size));
+        PL_GO(done, pl_scan_expect(r, ':'));
         PL_GO(done, read_field(r, key, size, &m));
-        PL_GO(done, more = pl_reader_more(r, '}'));
+        PL_GO(done, more = pl_scan_more(r, '}'));
     }
     if (!m.vocab) {
         rc = PL_FAIL(r->err, PL_EINPUT, "%s: model.vocab is missing", r->where);

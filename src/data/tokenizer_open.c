@@ -22,7 +22,7 @@ static void free_sections(sections *s)
     json_decref(s->decoder);
 }
 
-static int read_section(pl_reader *r, pl_tokenizer *t, const char *key, size_t size, sections *s)
+static int read_section(pl_scan *r, pl_tokenizer *t, const char *key, size_t size, sections *s)
 {
     const struct {
         const char *name;
@@ -32,14 +32,14 @@ static int read_section(pl_reader *r, pl_tokenizer *t, const char *key, size_t s
     static const char *const skipped[] = {"version", "truncation", "padding"};
     for (int i = 0; i < PL_COUNT(kept); i++) {
         if (strlen(kept[i].name) != size || memcmp(kept[i].name, key, size) != 0) continue;
-        if (*kept[i].value) return pl_reader_fail(r, "%s is there twice", kept[i].name);
-        return pl_reader_value(r, kept[i].value);
+        if (*kept[i].value) return pl_scan_fail(r, "%s is there twice", kept[i].name);
+        return pl_scan_value(r, kept[i].value);
     }
     for (int i = 0; i < PL_COUNT(skipped); i++) {
-        if (strlen(skipped[i]) == size && !memcmp(skipped[i], key, size)) return pl_reader_skip(r, 0);
+        if (strlen(skipped[i]) == size && !memcmp(skipped[i], key, size)) return pl_scan_skip(r, 0);
     }
     if (size == 5 && !memcmp(key, "model", 5)) {
-        if (s->model) return pl_reader_fail(r, "model is there twice");
+        if (s->model) return pl_scan_fail(r, "model is there twice");
         s->model = true;
         return pl_model_read(r, t);
     }
@@ -47,21 +47,21 @@ static int read_section(pl_reader *r, pl_tokenizer *t, const char *key, size_t s
         (int)(size > 60 ? 60 : size), key);
 }
 
-static int read_document(pl_reader *r, pl_tokenizer *t, sections *s)
+static int read_document(pl_scan *r, pl_tokenizer *t, sections *s)
 {
     int more = 1;
-    PL_TRY(pl_reader_expect(r, '{'));
-    if (pl_reader_peek(r) == '}') more = 0;
+    PL_TRY(pl_scan_expect(r, '{'));
+    if (pl_scan_peek(r) == '}') more = 0;
     while (more > 0) {
         const char *key;
         size_t size;
-        PL_TRY(pl_reader_string(r, &key, &size));
-        PL_TRY(pl_reader_expect(r, ':'));
+        PL_TRY(pl_scan_string(r, &key, &size));
+        PL_TRY(pl_scan_expect(r, ':'));
         PL_TRY(read_section(r, t, key, size, s));
-        PL_TRY(more = pl_reader_more(r, '}'));
+        PL_TRY(more = pl_scan_more(r, '}'));
     }
     if (!s->model) return PL_FAIL(r->err, PL_EINPUT, "%s: there is no model", r->where);
-    return pl_reader_finish(r);
+    return pl_scan_finish(r);
 }
 
 /* ---- Added tokens ---- */
@@ -261,9 +261,9 @@ done:
 static int read_json(pl_error *err, const char *where, const char *json, size_t size, pl_tokenizer *t)
 {
     sections s = {0};
-    pl_reader r;
+    pl_scan r;
     int rc;
-    PL_TRY(pl_reader_open(&r, err, where, json, size));
+    PL_TRY(pl_scan_open(&r, err, where, json, size));
     t->unk = -1;
     PL_GO(done, read_document(&r, t, &s));
     PL_GO(done, read_added_tokens(err, where, s.added, t));
@@ -277,14 +277,14 @@ done:
 static int read_config(pl_error *err, const char *path, pl_tokenizer *t)
 {
     pl_map map;
-    pl_reader r = {0};
+    pl_scan r = {0};
     json_t *config = NULL;
     int rc;
     PL_TRY(pl_map_open(err, path, &map));
     t->hash = XXH3_64bits_withSeed(map.data, map.size, t->hash);
-    PL_GO(done, pl_reader_open(&r, err, path, map.data ? (const char *)map.data : "", map.size));
-    PL_GO(done, pl_reader_value(&r, &config));
-    PL_GO(done, pl_reader_finish(&r));
+    PL_GO(done, pl_scan_open(&r, err, path, map.data ? (const char *)map.data : "", map.size));
+    PL_GO(done, pl_scan_value(&r, &config));
+    PL_GO(done, pl_scan_finish(&r));
     if (!json_is_object(config)) {
         rc = PL_FAIL(err, PL_EINPUT, "%s is %s; an object was expected", path, pl_json_type_name(config));
         goto done;

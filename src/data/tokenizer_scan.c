@@ -8,14 +8,14 @@
 
 enum { MAX_DEPTH = 200 };
 
-static long line_of(const pl_reader *r)
+static long line_of(const pl_scan *r)
 {
     long line = 1;
     for (const char *c = r->start; c < r->p; c++) line += *c == '\n';
     return line;
 }
 
-int pl_reader_fail(pl_reader *r, const char *format, ...)
+int pl_scan_fail(pl_scan *r, const char *format, ...)
 {
     char message[512];
     va_list args;
@@ -25,30 +25,30 @@ int pl_reader_fail(pl_reader *r, const char *format, ...)
     return PL_FAIL(r->err, PL_EINPUT, "%s:%ld: %s", r->where, line_of(r), message);
 }
 
-int pl_reader_place(pl_reader *r, int rc)
+int pl_scan_place(pl_scan *r, int rc)
 {
     return rc < 0 ? pl_error_prefix(r->err, "%s:%ld", r->where, line_of(r)) : rc;
 }
 
-char pl_reader_peek(pl_reader *r)
+char pl_scan_peek(pl_scan *r)
 {
     while (r->p < r->end && (*r->p == ' ' || *r->p == '\n' || *r->p == '\t' || *r->p == '\r')) r->p++;
     return r->p < r->end ? *r->p : 0;
 }
 
-static int not_expected(pl_reader *r, const char *expected)
+static int not_expected(pl_scan *r, const char *expected)
 {
-    char c = pl_reader_peek(r);
-    if (r->p >= r->end) return pl_reader_fail(r, "the file ends where %s was expected", expected);
+    char c = pl_scan_peek(r);
+    if (r->p >= r->end) return pl_scan_fail(r, "the file ends where %s was expected", expected);
     if ((unsigned char)c < 0x20 || (unsigned char)c > 0x7E) {
-        return pl_reader_fail(r, "byte 0x%02X stands where %s was expected", (unsigned char)c, expected);
+        return pl_scan_fail(r, "byte 0x%02X stands where %s was expected", (unsigned char)c, expected);
     }
-    return pl_reader_fail(r, "'%c' stands where %s was expected", c, expected);
+    return pl_scan_fail(r, "'%c' stands where %s was expected", c, expected);
 }
 
-int pl_reader_expect(pl_reader *r, char c)
+int pl_scan_expect(pl_scan *r, char c)
 {
-    if (pl_reader_peek(r) != c || r->p >= r->end) {
+    if (pl_scan_peek(r) != c || r->p >= r->end) {
         char expected[4] = {'\'', c, '\'', 0};
         return not_expected(r, expected);
     }
@@ -56,9 +56,9 @@ int pl_reader_expect(pl_reader *r, char c)
     return 0;
 }
 
-int pl_reader_more(pl_reader *r, char close)
+int pl_scan_more(pl_scan *r, char close)
 {
-    char c = pl_reader_peek(r);
+    char c = pl_scan_peek(r);
     if (r->p < r->end && (c == ',' || c == close)) {
         r->p++;
         return c == ',';
@@ -68,7 +68,7 @@ int pl_reader_more(pl_reader *r, char close)
     return not_expected(r, expected);
 }
 
-static int hex4(pl_reader *r, int32_t *out)
+static int hex4(pl_scan *r, int32_t *out)
 {
     *out = 0;
     for (int i = 0; i < 4; i++, r->p++) {
@@ -77,28 +77,28 @@ static int hex4(pl_reader *r, int32_t *out)
                     : c >= 'a' && c <= 'f' ? c - 'a' + 10
                     : c >= 'A' && c <= 'F' ? c - 'A' + 10
                                            : -1;
-        if (digit < 0) return pl_reader_fail(r, "\\u must be followed by four hexadecimal digits");
+        if (digit < 0) return pl_scan_fail(r, "\\u must be followed by four hexadecimal digits");
         *out = *out * 16 + digit;
     }
     return 0;
 }
 
-static int unicode_escape(pl_reader *r)
+static int unicode_escape(pl_scan *r)
 {
     int32_t c, low;
     PL_TRY(hex4(r, &c));
     if (c >= 0xD800 && c <= 0xDBFF && r->end - r->p >= 6 && r->p[0] == '\\' && r->p[1] == 'u') {
         r->p += 2;
         PL_TRY(hex4(r, &low));
-        if (low < 0xDC00 || low > 0xDFFF) return pl_reader_fail(r, "half a surrogate pair in a string");
+        if (low < 0xDC00 || low > 0xDFFF) return pl_scan_fail(r, "half a surrogate pair in a string");
         c = 0x10000 + ((c - 0xD800) << 10) + (low - 0xDC00);
     }
-    if (c >= 0xD800 && c <= 0xDFFF) return pl_reader_fail(r, "half a surrogate pair in a string");
+    if (c >= 0xD800 && c <= 0xDFFF) return pl_scan_fail(r, "half a surrogate pair in a string");
     char bytes[4];
     return pl_buf_append(r->err, &r->text, bytes, pl_utf8_put(bytes, c));
 }
 
-static int escape(pl_reader *r)
+static int escape(pl_scan *r)
 {
     static const char names[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
     char c = r->p < r->end ? *r->p : 0;
@@ -107,25 +107,25 @@ static int escape(pl_reader *r)
         r->p++;
         return unicode_escape(r);
     }
-    if (!name) return pl_reader_fail(r, "a string has an unknown escape");
+    if (!name) return pl_scan_fail(r, "a string has an unknown escape");
     r->p++;
     return pl_buf_putc(r->err, &r->text, values[name - names]);
 }
 
-int pl_reader_string(pl_reader *r, const char **text, size_t *size)
+int pl_scan_string(pl_scan *r, const char **text, size_t *size)
 {
-    if (pl_reader_peek(r) != '"') return not_expected(r, "a string");
+    if (pl_scan_peek(r) != '"') return not_expected(r, "a string");
     const char *from = ++r->p;
     bool escaped = false;
     for (;;) {
         while (r->p < r->end && *r->p != '"' && *r->p != '\\' && (unsigned char)*r->p >= 0x20) r->p++;
-        if (r->p >= r->end) return pl_reader_fail(r, "the file ends inside a string");
+        if (r->p >= r->end) return pl_scan_fail(r, "the file ends inside a string");
         if (*r->p == '"' && !escaped) {
             *text = from;
             *size = (size_t)(r->p++ - from);
             return 0;
         }
-        if (*r->p != '"' && *r->p != '\\') return pl_reader_fail(r, "a string has a control character in it");
+        if (*r->p != '"' && *r->p != '\\') return pl_scan_fail(r, "a string has a control character in it");
         if (!escaped) pl_buf_clear(&r->text);
         escaped = true;
         PL_TRY(pl_buf_append(r->err, &r->text, from, (size_t)(r->p - from)));
@@ -138,14 +138,14 @@ int pl_reader_string(pl_reader *r, const char **text, size_t *size)
     return 0;
 }
 
-static size_t digits(pl_reader *r)
+static size_t digits(pl_scan *r)
 {
     const char *from = r->p;
     while (r->p < r->end && *r->p >= '0' && *r->p <= '9') r->p++;
     return (size_t)(r->p - from);
 }
 
-static int number(pl_reader *r, bool *whole)
+static int number(pl_scan *r, bool *whole)
 {
     *whole = true;
     if (r->p < r->end && *r->p == '-') r->p++;
@@ -166,41 +166,40 @@ static int number(pl_reader *r, bool *whole)
     return 0;
 }
 
-int pl_reader_integer(pl_reader *r, int64_t *out)
+int pl_scan_integer(pl_scan *r, int64_t *out)
 {
-    char c = pl_reader_peek(r);
+    char c = pl_scan_peek(r);
     const char *from = r->p;
     bool whole;
     if (c != '-' && (c < '0' || c > '9')) return not_expected(r, "a whole number");
     PL_TRY(number(r, &whole));
-    if (!whole)
-        return pl_reader_fail(r, "%.*s is not a whole number", (int)(r->p - from > 40 ? 40 : r->p - from), from);
+    if (!whole) return pl_scan_fail(r, "%.*s is not a whole number", (int)(r->p - from > 40 ? 40 : r->p - from), from);
     bool negative = *from == '-';
     int64_t value = 0;
     for (const char *p = from + negative; p < r->p; p++) {
-        if (value > (INT64_MAX - 9) / 10) return pl_reader_fail(r, "%.40s... is too large", from);
+        if (value > (INT64_MAX - 9) / 10) return pl_scan_fail(r, "%.40s... is too large", from);
         value = value * 10 + (*p - '0');
     }
     *out = negative ? -value : value;
     return 0;
 }
 
-int pl_reader_real(pl_reader *r, double *out)
+int pl_scan_real(pl_scan *r, double *out)
 {
-    char c = pl_reader_peek(r), copy[64];
+    char c = pl_scan_peek(r), copy[64];
     const char *from = r->p;
     bool whole;
     if (c != '-' && (c < '0' || c > '9')) return not_expected(r, "a number");
     PL_TRY(number(r, &whole));
     size_t size = (size_t)(r->p - from);
-    if (size >= sizeof copy) return pl_reader_fail(r, "a number has %zu digits", size);
+    if (size >= sizeof copy) return pl_scan_fail(r, "a number has %zu digits", size);
     memcpy(copy, from, size);
     copy[size] = 0;
     *out = strtod(copy, NULL);
     return 0;
 }
 
-static int skip_word(pl_reader *r, const char *word)
+static int skip_word(pl_scan *r, const char *word)
 {
     size_t size = strlen(word);
     if ((size_t)(r->end - r->p) < size || memcmp(r->p, word, size) != 0) return not_expected(r, "a value");
@@ -208,15 +207,15 @@ static int skip_word(pl_reader *r, const char *word)
     return 0;
 }
 
-int pl_reader_skip(pl_reader *r, int depth)
+int pl_scan_skip(pl_scan *r, int depth)
 {
     const char *text;
     size_t size;
     bool whole;
-    char c = pl_reader_peek(r);
-    if (depth > MAX_DEPTH) return pl_reader_fail(r, "values are nested more than %d deep", MAX_DEPTH);
+    char c = pl_scan_peek(r);
+    if (depth > MAX_DEPTH) return pl_scan_fail(r, "values are nested more than %d deep", MAX_DEPTH);
     switch (c) {
-    case '"': return pl_reader_string(r, &text, &size);
+    case '"': return pl_scan_string(r, &text, &size);
     case 't': return skip_word(r, "true");
     case 'f': return skip_word(r, "false");
     case 'n': return skip_word(r, "null");
@@ -226,54 +225,53 @@ int pl_reader_skip(pl_reader *r, int depth)
     }
     char close = c == '{' ? '}' : ']';
     r->p++;
-    if (pl_reader_peek(r) == close) {
+    if (pl_scan_peek(r) == close) {
         r->p++;
         return 0;
     }
     int more;
     do {
         if (c == '{') {
-            PL_TRY(pl_reader_string(r, &text, &size));
-            PL_TRY(pl_reader_expect(r, ':'));
+            PL_TRY(pl_scan_string(r, &text, &size));
+            PL_TRY(pl_scan_expect(r, ':'));
         }
-        PL_TRY(pl_reader_skip(r, depth + 1));
-        more = pl_reader_more(r, close);
+        PL_TRY(pl_scan_skip(r, depth + 1));
+        more = pl_scan_more(r, close);
     } while (more > 0);
     return more;
 }
 
-static int read_value(pl_reader *r, int depth, json_t **out);
+static int read_value(pl_scan *r, int depth, json_t **out);
 
 /* A list or an object goes to *out at once, so that the caller releases what was made of it whatever happens then. */
-static int read_list(pl_reader *r, int depth, json_t **out)
+static int read_list(pl_scan *r, int depth, json_t **out)
 {
     int more = 1;
     r->p++;
     *out = json_array();
     if (!*out) return PL_FAIL_NOMEM(r->err);
-    if (pl_reader_peek(r) == ']') return pl_reader_expect(r, ']');
+    if (pl_scan_peek(r) == ']') return pl_scan_expect(r, ']');
     while (more > 0) {
         json_t *item = NULL;
         int rc = read_value(r, depth + 1, &item);
         if (rc < 0) json_decref(item);
         PL_TRY(rc);
         if (json_array_append_new(*out, item)) return PL_FAIL_NOMEM(r->err);
-        PL_TRY(more = pl_reader_more(r, ']'));
+        PL_TRY(more = pl_scan_more(r, ']'));
     }
     return 0;
 }
 
-static int read_member(pl_reader *r, int depth, json_t *object)
+static int read_member(pl_scan *r, int depth, json_t *object)
 {
     const char *text;
     size_t size;
     char *key;
     json_t *item = NULL;
-    PL_TRY(pl_reader_string(r, &text, &size));
-    if (memchr(text, 0, size)) return pl_reader_fail(r, "a key has a zero byte in it");
+    PL_TRY(pl_scan_string(r, &text, &size));
+    if (memchr(text, 0, size)) return pl_scan_fail(r, "a key has a zero byte in it");
     PL_TRY(pl_strndup(r->err, text, size, &key));
-    int rc =
-        json_object_get(object, key) ? pl_reader_fail(r, "\"%.60s\" is there twice", key) : pl_reader_expect(r, ':');
+    int rc = json_object_get(object, key) ? pl_scan_fail(r, "\"%.60s\" is there twice", key) : pl_scan_expect(r, ':');
     if (rc == 0) rc = read_value(r, depth + 1, &item);
     if (rc == 0 && json_object_set_nocheck(object, key, item)) rc = PL_FAIL_NOMEM(r->err);
     json_decref(item);
@@ -281,21 +279,21 @@ static int read_member(pl_reader *r, int depth, json_t *object)
     return rc;
 }
 
-static int read_object(pl_reader *r, int depth, json_t **out)
+static int read_object(pl_scan *r, int depth, json_t **out)
 {
     int more = 1;
     r->p++;
     *out = json_object();
     if (!*out) return PL_FAIL_NOMEM(r->err);
-    if (pl_reader_peek(r) == '}') return pl_reader_expect(r, '}');
+    if (pl_scan_peek(r) == '}') return pl_scan_expect(r, '}');
     while (more > 0) {
         PL_TRY(read_member(r, depth, *out));
-        PL_TRY(more = pl_reader_more(r, '}'));
+        PL_TRY(more = pl_scan_more(r, '}'));
     }
     return 0;
 }
 
-static int read_number(pl_reader *r, json_t **out)
+static int read_number(pl_scan *r, json_t **out)
 {
     const char *from = r->p;
     bool whole;
@@ -303,38 +301,38 @@ static int read_number(pl_reader *r, json_t **out)
     r->p = from;
     if (whole) {
         int64_t value;
-        PL_TRY(pl_reader_integer(r, &value));
+        PL_TRY(pl_scan_integer(r, &value));
         *out = json_integer(value);
     } else {
         double value;
-        PL_TRY(pl_reader_real(r, &value));
-        if (!isfinite(value)) return pl_reader_fail(r, "a number is too large");
+        PL_TRY(pl_scan_real(r, &value));
+        if (!isfinite(value)) return pl_scan_fail(r, "a number is too large");
         *out = json_real(value);
     }
     return 0;
 }
 
-static int read_value(pl_reader *r, int depth, json_t **out)
+static int read_value(pl_scan *r, int depth, json_t **out)
 {
     const char *text;
     size_t size;
-    char c = pl_reader_peek(r);
-    if (depth > MAX_DEPTH) return pl_reader_fail(r, "values are nested more than %d deep", MAX_DEPTH);
+    char c = pl_scan_peek(r);
+    if (depth > MAX_DEPTH) return pl_scan_fail(r, "values are nested more than %d deep", MAX_DEPTH);
     if (c == '[') return read_list(r, depth, out);
     if (c == '{') return read_object(r, depth, out);
     if (c == '"') {
-        PL_TRY(pl_reader_string(r, &text, &size));
+        PL_TRY(pl_scan_string(r, &text, &size));
         *out = json_stringn_nocheck(text, size);
     } else if (c == '-' || (c >= '0' && c <= '9')) {
         PL_TRY(read_number(r, out));
     } else {
-        PL_TRY(pl_reader_skip(r, depth));
+        PL_TRY(pl_scan_skip(r, depth));
         *out = c == 't' ? json_true() : c == 'f' ? json_false() : json_null();
     }
     return *out ? 0 : PL_FAIL_NOMEM(r->err);
 }
 
-int pl_reader_value(pl_reader *r, json_t **out)
+int pl_scan_value(pl_scan *r, json_t **out)
 {
     json_t *value = NULL;
     int rc = read_value(r, 0, &value);
@@ -346,17 +344,17 @@ int pl_reader_value(pl_reader *r, json_t **out)
     return 0;
 }
 
-int pl_reader_open(pl_reader *r, pl_error *err, const char *where, const char *text, size_t size)
+int pl_scan_open(pl_scan *r, pl_error *err, const char *where, const char *text, size_t size)
 {
-    *r = (pl_reader){.err = err, .where = where, .start = text, .p = text, .end = text + size};
+    *r = (pl_scan){.err = err, .where = where, .start = text, .p = text, .end = text + size};
     size_t good = pl_utf8_check(text, size);
     if (good == size) return 0;
     r->p = text + good;
-    return pl_reader_fail(r, "byte 0x%02X is not UTF-8", (unsigned char)text[good]);
+    return pl_scan_fail(r, "byte 0x%02X is not UTF-8", (unsigned char)text[good]);
 }
 
-int pl_reader_finish(pl_reader *r)
+int pl_scan_finish(pl_scan *r)
 {
-    pl_reader_peek(r);
-    return r->p < r->end ? pl_reader_fail(r, "something follows the end of the document") : 0;
+    pl_scan_peek(r);
+    return r->p < r->end ? pl_scan_fail(r, "something follows the end of the document") : 0;
 }
