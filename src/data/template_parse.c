@@ -235,7 +235,7 @@ static int parse_body(pl_tparser *p, const char *const *ends, pl_tstatement **ou
 {
     int begin = pl_tpeek(p, 0)->line;
     pl_tskip(p, PL_TOK_OPERATOR, ":");
-    if (!word_is(p, "else")) PL_TRY(pl_texpect(p, PL_TOK_BLOCK_END, NULL));
+    PL_TRY(pl_texpect(p, PL_TOK_BLOCK_END, NULL));
     PL_TRY(pl_tenter(&p->run));
     int rc = parse_until(p, ends, begin, out);
     pl_tleave(&p->run);

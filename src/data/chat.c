@@ -1,0 +1,226 @@
+#include "data/chat.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "data/chat_internal.h"
+
+void pl_chat_free(pl_chat *chat)
+{
+    if (!chat) return;
+    pl_template_free(chat->plain);
+    pl_template_free(chat->tool_use);
+    json_decref(chat->variables);
+    free(chat->where);
+    free(chat);
+}
+
+static int new_chat(pl_error *err, const char *where, pl_chat **out)
+{
+    pl_chat *chat = NULL;
+    int rc;
+    PL_TRY(pl_calloc(err, 1, sizeof *chat, &chat));
+    PL_GO(fail, pl_strdup(err, where, &chat->where));
+    chat->variables = json_object();
+    if (!chat->variables) PL_GO(fail, PL_FAIL_NOMEM(err));
+    *out = chat;
+    return 0;
+fail:
+    pl_chat_free(chat);
+    return rc;
+}
+
+int pl_chat_set(pl_error *err, pl_chat *chat, const char *name, const json_t *value)
+{
+    json_t *copy = json_deep_copy(value);
+    if (!copy || json_object_set_new(chat->variables, name, copy) < 0) return PL_FAIL_NOMEM(err);
+    return 0;
+}
+
+/* ---- special tokens ---- */
+
+/* A token is a text, or an object with its text in "content". NULL if it is neither. */
+static const json_t *token_text(const json_t *token)
+{
+    if (json_is_object(token)) token = json_object_get(token, "content");
+    return json_is_string(token) ? token : NULL;
+}
+
+static int add_token(pl_error *err, pl_chat *chat, const char *name, const json_t *token)
+{
+    const json_t *text = token_text(token);
+    if (!text || json_object_get(chat->variables, name)) return 0;
+    return pl_chat_set(err, chat, name, text);
+}
+
+/* The special tokens that an object names, unless they are known already. */
+static int add_tokens(pl_error *err, pl_chat *chat, const json_t *from)
+{
+    static const char *const names[] = {
+        "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
+    const char *name;
+    json_t *value, *more = json_object_get(from, "additional_special_tokens"),
+                   *extra = json_object_get(from, "extra_special_tokens");
+    size_t i;
+    for (int k = 0; k < PL_COUNT(names); k++) PL_TRY(add_token(err, chat, names[k], json_object_get(from, names[k])));
+    json_object_foreach(extra, name, value) PL_TRY(add_token(err, chat, name, value));
+    if (!json_is_array(more) || json_object_get(chat->variables, "additional_special_tokens")) return 0;
+    json_t *list = json_array();
+    json_array_foreach(more, i, value)
+    {
+        if (list && token_text(value) && json_array_append(list, (json_t *)token_text(value)) < 0) {
+            json_decref(list);
+            return PL_FAIL_NOMEM(err);
+        }
+    }
+    if (!list || json_object_set_new(chat->variables, "additional_special_tokens", list) < 0) return PL_FAIL_NOMEM(err);
+    return 0;
+}
+
+/* ---- where a folder keeps its template ---- */
+
+/* A JSON file of the folder; *out stays NULL when there is none. *path is the caller's to free. */
+static int read_json(pl_error *err, const char *folder, const char *name, char **path, json_t **out)
+{
+    PL_TRY(pl_path_join(err, folder, name, path));
+    if (!pl_file_exists(*path)) return 0;
+    PL_TRY(pl_json_read(err, *path, out));
+    if (!json_is_object(*out))
+        return PL_FAIL(err, PL_EINPUT, "%s: is %s; an object was expected", *path, pl_json_type_name(*out));
+    return 0;
+}
+
+/* A template that is a file; *out stays NULL when there is none. */
+static int parse_file(pl_error *err, const char *folder, const char *name, pl_template **out)
+{
+    char *path = NULL;
+    pl_buf text = {0};
+    int rc = pl_path_join(err, folder, name, &path);
+    if (rc == 0 && pl_file_exists(path)) {
+        rc = pl_file_read(err, path, &text);
+        if (rc == 0) rc = pl_template_parse(err, path, pl_buf_text(&text), text.size, out);
+    }
+    pl_buf_free(&text);
+    free(path);
+    return rc;
+}
+
+static int parse_string(pl_error *err, const char *path, const json_t *value, pl_template **out)
+{
+    char *where = NULL;
+    PL_TRY(pl_format(err, &where, "%s: chat_template", path));
+    int rc = pl_template_parse(err, where, json_string_value(value), json_string_length(value), out);
+    free(where);
+    return rc;
+}
+
+/* chat_template as a list of {name, template}. */
+static int parse_list(pl_error *err, const char *path, const json_t *list, pl_chat *chat)
+{
+    size_t i;
+    json_t *entry;
+    json_array_foreach(list, i, entry)
+    {
+        const char *name = NULL;
+        const json_t *text = json_object_get(entry, "template");
+        PL_TRY(pl_json_string(err, path, entry, "name", &name));
+        if (!name || !json_is_string(text))
+            return PL_FAIL(err, PL_EINPUT, "%s: chat_template[%zu] needs a name and a template, both strings", path, i);
+        if (strcmp(name, "default") == 0 && !chat->plain) PL_TRY(parse_string(err, path, text, &chat->plain));
+        if (strcmp(name, "tool_use") == 0 && !chat->tool_use) PL_TRY(parse_string(err, path, text, &chat->tool_use));
+    }
+    if (!chat->plain && !chat->tool_use)
+        return PL_FAIL(
+            err, PL_EINPUT, "%s: chat_template is a list of %zu templates of which none is named \"default\"", path, i);
+    return 0;
+}
+
+static int parse_field(pl_error *err, const char *path, const json_t *file, pl_chat *chat)
+{
+    const json_t *value = json_object_get(file, "chat_template");
+    if (!value || json_is_null(value)) return 0;
+    if (json_is_string(value)) return parse_string(err, path, value, &chat->plain);
+    if (json_is_array(value)) return parse_list(err, path, value, chat);
+    return PL_FAIL(err, PL_EINPUT, "%s: chat_template is %s; a string or a list of templates was expected", path,
+        pl_json_type_name(value));
+}
+
+static int open_templates(pl_error *err, const char *folder, pl_chat *chat)
+{
+    static const char *const files[] = {"tokenizer_config.json", "special_tokens_map.json", "chat_template.json"};
+    int rc = 0;
+    PL_TRY(parse_file(err, folder, "chat_template.jinja", &chat->plain));
+    if (chat->plain) PL_TRY(parse_file(err, folder, "additional_chat_templates/tool_use.jinja", &chat->tool_use));
+    for (int i = 0; i < PL_COUNT(files) && rc == 0; i++) {
+        char *path = NULL;
+        json_t *file = NULL;
+        rc = read_json(err, folder, files[i], &path, &file);
+        if (rc == 0 && file && i != 1 && !chat->plain && !chat->tool_use) rc = parse_field(err, path, file, chat);
+        if (rc == 0 && file && i != 2) rc = add_tokens(err, chat, file);
+        json_decref(file);
+        free(path);
+    }
+    return rc;
+}
+
+int pl_chat_open(pl_error *err, const char *folder, pl_chat **out)
+{
+    pl_chat *chat;
+    PL_TRY(new_chat(err, folder, &chat));
+    int rc = open_templates(err, folder, chat);
+    if (rc < 0 || (!chat->plain && !chat->tool_use)) {
+        pl_chat_free(chat);
+        chat = NULL;
+    }
+    *out = chat;
+    return rc;
+}
+
+int pl_chat_from_text(
+    pl_error *err, const char *where, const char *text, size_t size, const json_t *special, pl_chat **out)
+{
+    pl_chat *chat;
+    PL_TRY(new_chat(err, where, &chat));
+    int rc = pl_template_parse(err, where, text, size, &chat->plain);
+    if (rc == 0 && special) rc = add_tokens(err, chat, special);
+    if (rc < 0) {
+        pl_chat_free(chat);
+        chat = NULL;
+    }
+    *out = chat;
+    return rc;
+}
+
+/* ---- rendering ---- */
+
+const pl_template *pl_chat_template(const pl_chat *chat, const json_t *tools)
+{
+    bool with_tools = tools && !json_is_null(tools);
+    return chat->tool_use && (with_tools || !chat->plain) ? chat->tool_use : chat->plain;
+}
+
+int pl_chat_render_spans(pl_error *err, const pl_chat *chat, const json_t *messages, const json_t *tools,
+    bool add_generation_prompt, pl_buf *out, pl_spans *spans)
+{
+    if (!json_is_array(messages))
+        return PL_FAIL(
+            err, PL_EINPUT, "%s: messages are %s; a list was expected", chat->where, pl_json_type_name(messages));
+    /* What is not given is none, not undefined: so transformers has it. */
+    json_t *context = json_copy(chat->variables);
+    bool made = context && json_object_set(context, "messages", (json_t *)messages) == 0 &&
+                json_object_set_new(context, "add_generation_prompt", json_boolean(add_generation_prompt)) == 0 &&
+                (tools ? json_object_set(context, "tools", (json_t *)tools)
+                       : json_object_set_new(context, "tools", json_null())) == 0 &&
+                (json_object_get(context, "documents") || json_object_set_new(context, "documents", json_null()) == 0);
+    int rc = made ? pl_template_render(err, pl_chat_template(chat, tools), context, out, spans) : PL_FAIL_NOMEM(err);
+    json_decref(context);
+    return rc;
+}
+
+int pl_chat_render(pl_error *err, const pl_chat *chat, const json_t *messages, const json_t *tools,
+    bool add_generation_prompt, pl_buf *out)
+{
+    return pl_chat_render_spans(err, chat, messages, tools, add_generation_prompt, out, NULL);
+}
