@@ -250,7 +250,7 @@ FILTER(filter_sum)
 static pl_targs rest(const pl_targs *args, size_t skip)
 {
     pl_targs r = *args;
-    r.items += skip;
+    if (skip) r.items += skip;
     r.count -= skip;
     return r;
 }
