@@ -158,6 +158,11 @@ static int open_rows(pl_error *err, const pl_log *log, const pl_data_config *con
 static int check_part(
     pl_error *err, const pl_data_config *config, const pl_data_model *model, const pl_data_stats *s, const char *what)
 {
+    if (s->rows == 0 && s->examples == 0 && config->validation_split > 0) {
+        return PL_FAIL(err, PL_EINPUT,
+            "no row is left for %s: the validation split of %g left it none; there are too few", what,
+            config->validation_split);
+    }
     if (s->rows == 0) {
         return PL_FAIL(err, PL_EINPUT,
             "no row is left for %s: of %lld examples %lld have no token to train (no answer, an empty text, all labels "
