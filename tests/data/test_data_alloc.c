@@ -6,7 +6,8 @@
 
 static pl_tokenizer *tokenizer;
 static pl_data_file files[3];
-static const char *cache;
+static const char *cache, *messages;
+static pl_chat *chat;
 
 static int use_dataset(pl_error *err, void *user)
 {
@@ -41,6 +42,19 @@ done:
     return rc;
 }
 
+static int use_messages(pl_error *err, void *user)
+{
+    (void)user;
+    const pl_log log = {0};
+    const pl_data_file file = {.path = messages};
+    const pl_data_config config = {.files = &file, .file_count = 1, .sequence_length = 100};
+    const pl_data_model model = {.tokenizer = tokenizer, .chat = chat, .vocab = TEST_VOCAB, .eos = TEST_EOS};
+    pl_dataset *dataset = NULL;
+    PL_TRY(pl_dataset_open(err, &log, &config, &model, 1, &dataset));
+    pl_dataset_close(dataset);
+    return 0;
+}
+
 static void test_build(void **state)
 {
     (void)state;
@@ -60,20 +74,35 @@ static void test_found(void **state)
     assert_true(alloc_fail_run("cached dataset", use_dataset, NULL) >= 5);
 }
 
+static void test_messages(void **state)
+{
+    (void)state;
+    /* No escapes: where an allocation fails in the middle of one, jansson 2.14 stops the program. */
+    messages = write_text("messages.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", "
+                                            "\"text\": \"a\"}]}, {\"from\": \"gpt\", "
+                                            "\"value\": \"b\"}, {\"role\": \"assistant\", \"content\": null, "
+                                            "\"tool_calls\": [{\"function\": {\"name\": \"f\", "
+                                            "\"arguments\": {}}}]}], \"tools\": [{\"name\": \"f\"}]}");
+    assert_true(alloc_fail_run("messages", use_messages, NULL) >= 50);
+}
+
 static int setup(void **state)
 {
     tokenizer = test_tokenizer();
+    chat = test_chat();
     return make_folder(state);
 }
 
 static int teardown(void **state)
 {
     pl_tokenizer_close(tokenizer);
+    pl_chat_free(chat);
     return remove_folder(state);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_build), cmocka_unit_test(test_found)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_build), cmocka_unit_test(test_found), cmocka_unit_test(test_messages)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
