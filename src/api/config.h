@@ -6,6 +6,7 @@
 #include "api/field.h"
 #include "data/dataset.h"
 #include "model/lora_config.h"
+#include "train/lr.h"
 #include "train/store.h"
 
 /* Which commands take a field as a flag. */
@@ -22,24 +23,6 @@ enum pl_command_bit {
 /* The words of the table, in its order. */
 typedef enum pl_method { PL_METHOD_FULL, PL_METHOD_LORA } pl_method;
 typedef enum pl_precision { PL_PRECISION_F32, PL_PRECISION_BF16 } pl_precision;
-typedef enum pl_scheduler_name {
-    PL_SCHEDULER_LINEAR,
-    PL_SCHEDULER_COSINE,
-    PL_SCHEDULER_COSINE_WITH_RESTARTS,
-    PL_SCHEDULER_POLYNOMIAL,
-    PL_SCHEDULER_CONSTANT,
-    PL_SCHEDULER_CONSTANT_WITH_WARMUP,
-    PL_SCHEDULER_INVERSE_SQRT,
-    PL_SCHEDULER_COSINE_WITH_MIN_LR,
-    PL_SCHEDULER_COSINE_WARMUP_WITH_MIN_LR,
-    PL_SCHEDULER_WARMUP_STABLE_DECAY,
-    PL_SCHEDULER_WARMUP_LR, /* these and the following are DeepSpeed's */
-    PL_SCHEDULER_WARMUP_DECAY_LR,
-    PL_SCHEDULER_WARMUP_COSINE_LR,
-    PL_SCHEDULER_ONE_CYCLE,
-    PL_SCHEDULER_LR_RANGE_TEST
-} pl_scheduler_name;
-typedef enum pl_ramp { PL_RAMP_LINEAR, PL_RAMP_COSINE, PL_RAMP_1_SQRT, PL_RAMP_LOG } pl_ramp;
 
 /* Numbers of fields that have no value are NaN or PL_INT_UNSET, texts NULL; pl_config_check leaves none of those that
    it says it fills in. */
@@ -81,28 +64,7 @@ typedef struct pl_config {
         double eps, weight_decay, momentum;
         bool nesterov;
     } optimizer;
-    struct {
-        int name;             /* pl_scheduler_name */
-        int64_t warmup_steps; /* filled in by the check, but for warmup_ratio */
-        double warmup_ratio;
-        int64_t decay_steps;
-        double num_cycles; /* filled in by the check */
-        double power, lr_end;
-        double min_lr, min_lr_rate, warmup_lr_rate, min_lr_ratio;
-        int warmup_type, decay_type; /* pl_ramp; filled in by the check */
-        int64_t timescale;           /* filled in by the check, where it does not follow from the warmup */
-        /* DeepSpeed's; the maxima are filled in by the check */
-        double warmup_min_lr, warmup_max_lr, warmup_min_ratio, cos_min_ratio;
-        double cycle_min_lr, cycle_max_lr;
-        int64_t cycle_first_step_size, cycle_second_step_size, cycle_first_stair_count, cycle_second_stair_count;
-        int64_t decay_step_size;
-        double decay_lr_rate;
-        bool cycle_momentum;
-        double cycle_min_mom, cycle_max_mom, decay_mom_rate;
-        double lr_range_test_min_lr, lr_range_test_step_rate;
-        int64_t lr_range_test_step_size;
-        bool lr_range_test_staircase;
-    } scheduler;
+    pl_lr_config scheduler;
     struct {
         int64_t steps; /* PL_INT_UNSET: epochs decide */
         double epochs; /* NaN: steps decide */
