@@ -212,6 +212,15 @@ static int dry_pass(pl_error *err, pl_session *s, pl_engine *dry, const pl_work 
     return w->logits ? dry_logits(err, s, dry, w, batch) : 0;
 }
 
+/* Attention's scratch depends a little on where sequences end inside its blocks of up to 128 tokens, and the planned
+   batch has but one of all the ways to reach its size. This is what another way can need more: one block of queries and
+   gradients a sequence. */
+static int64_t room_for_lengths(const pl_session *s, const pl_work *w)
+{
+    const pl_arch *a = &s->model->arch;
+    return w->capacity.sequences * a->heads * a->head_dim * 128 * 2 * (int64_t)sizeof(float);
+}
+
 int pl_session_plan(pl_error *err, pl_session *s, pl_work *w)
 {
     pl_engine *dry;
@@ -227,7 +236,11 @@ int pl_session_plan(pl_error *err, pl_session *s, pl_work *w)
         rc = dry_pass(err, s, dry, w, &w->batches[i]);
         if (i == 0) s->counted = run->counters;
     }
-    if (rc == 0) w->capacity = pl_engine_reached(dry);
+    if (rc == 0) {
+        w->capacity = pl_engine_reached(dry);
+        w->capacity.work_bytes += room_for_lengths(s, w);
+        pl_mem_count(&s->planned, PL_MEM_WORK, room_for_lengths(s, w));
+    }
     pl_engine_close(dry);
     return rc;
 }

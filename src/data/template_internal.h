@@ -220,7 +220,6 @@ struct pl_template {
     pl_tstatement *body;
     pl_tnames names;
     bool has_generation;
-    uint64_t hash; /* of the text */
 };
 
 /* ---- a run ---- */

@@ -121,6 +121,11 @@ void pl_engine_close(pl_engine *e)
     free(e);
 }
 
+void pl_engine_set_beta1(pl_engine *e, double beta1)
+{
+    e->config.optimizer.beta1 = beta1;
+}
+
 pl_capacity pl_engine_reached(const pl_engine *e)
 {
     pl_capacity c = e->config.capacity;

@@ -24,6 +24,9 @@ int pl_engine_open(pl_error *err, const pl_log *log, pl_device *device, pl_mem *
     const pl_engine_config *config, const pl_source *source, pl_engine **out);
 void pl_engine_close(pl_engine *engine); /* NULL is fine */
 
+/* AdamW's first beta from the next step on (a schedule may move it). */
+void pl_engine_set_beta1(pl_engine *engine, double beta1);
+
 /* What a dry engine's stacks reached: the capacity of a real one. */
 pl_capacity pl_engine_reached(const pl_engine *engine);
 pl_store *pl_engine_store(pl_engine *engine);

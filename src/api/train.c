@@ -1,0 +1,384 @@
+#include "api/train.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "api/checkpoint.h"
+#include "api/data.h"
+#include "api/save.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "train/lr.h"
+
+typedef struct training {
+    pl_error *err;
+    const pl_log *log;
+    pl_config *config;
+    const pl_train_observer *observer;
+    pl_run_data data;
+    pl_session *session;
+    pl_progress_state state;
+    pl_batch batch; /* of the validation */
+    int lock;       /* of the output folder, while this run has it */
+    bool stopped;
+} training;
+
+/* ---- the output folder ---- */
+
+/* One process at a time: two would write each other's checkpoints. */
+static int lock_output(training *t)
+{
+    char *path;
+    PL_TRY(pl_dir_make(t->err, t->config->output));
+    PL_TRY(pl_path_join(t->err, t->config->output, ".lock", &path));
+    int rc = 0;
+    t->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (t->lock < 0) {
+        rc = PL_FAIL(t->err, PL_EIO, "%s: cannot be written: %s", t->config->output, strerror(errno));
+    } else if (flock(t->lock, LOCK_EX | LOCK_NB) != 0) {
+        rc = PL_FAIL(t->err, PL_EUSAGE,
+            "%s: another plait is training into this folder; wait for it, or choose another "
+            "--output",
+            t->config->output);
+    }
+    free(path);
+    return rc;
+}
+
+/* Whether OUTPUT has a file of that name. */
+static int has(training *t, const char *name, bool *out)
+{
+    char *path;
+    PL_TRY(pl_path_join(t->err, t->config->output, name, &path));
+    *out = pl_file_exists(path);
+    free(path);
+    return 0;
+}
+
+/* Compares with the run that the folder holds. Steps and epochs may differ: a run may be made longer. */
+static int compare_with_former(training *t, const char *path)
+{
+    pl_config before;
+    PL_TRY(pl_config_open(t->err, &before));
+    int rc = pl_config_read(t->err, &before, path);
+    if (rc == 0) rc = pl_config_check(t->err, &before, PL_CMD_TRAIN);
+    if (rc == 0) rc = pl_config_compare(t->err, t->config, &before, t->config->output);
+    pl_config_close(&before);
+    return rc;
+}
+
+/* Refuses a folder that holds anything else than an earlier start of this run; writes run.yaml. */
+static int claim_output(training *t)
+{
+    static const char *const others[] = {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
+        "adapter_model.safetensors", "adapter_model.bin", "config.json", "adapter_config.json"};
+    char *path;
+    bool there;
+    PL_TRY(lock_output(t));
+    PL_TRY(pl_path_join(t->err, t->config->output, "run.yaml", &path));
+    int rc = 0;
+    if (pl_file_exists(path)) {
+        rc = compare_with_former(t, path);
+    } else {
+        for (int i = 0; i < PL_COUNT(others) && rc == 0; i++) {
+            rc = has(t, others[i], &there);
+            if (rc == 0 && there) {
+                rc = PL_FAIL(t->err, PL_EUSAGE, "%s: holds %s of something else; choose another --output",
+                    t->config->output, others[i]);
+            }
+        }
+    }
+    if (rc == 0) rc = pl_config_write(t->err, t->config, path);
+    free(path);
+    return rc;
+}
+
+/* ---- metrics.jsonl ---- */
+
+static int metrics_path(training *t, char **out)
+{
+    return pl_path_join(t->err, t->config->output, "metrics.jsonl", out);
+}
+
+/* The step of a line, or -1. */
+static int64_t line_step(const char *line, size_t size)
+{
+    pl_error ignored = {0};
+    json_t *json;
+    int64_t step = -1;
+    if (pl_json_parse(&ignored, "metrics.jsonl", line, size, &json) < 0) return -1;
+    pl_json_int(&ignored, "metrics.jsonl", json, "step", &step);
+    json_decref(json);
+    return step;
+}
+
+/* Steps after the checkpoint will be done again, so their lines go. */
+static int cut_metrics(training *t)
+{
+    char *path;
+    pl_buf text = {0};
+    PL_TRY(metrics_path(t, &path));
+    int rc = 0;
+    size_t keep = 0;
+    if (!pl_file_exists(path)) goto done;
+    PL_GO(done, pl_file_read(t->err, path, &text));
+    for (size_t at = 0; at < text.size;) {
+        const char *end = memchr(text.data + at, '\n', text.size - at);
+        size_t size = end ? (size_t)(end - (text.data + at)) : text.size - at;
+        int64_t step = end ? line_step(text.data + at, size) : -1;
+        if (step < 0 || step > t->state.step) break;
+        at += size + 1;
+        keep = at;
+    }
+    if (keep < text.size) rc = pl_file_write(t->err, path, text.data, keep);
+done:
+    pl_buf_free(&text);
+    free(path);
+    return rc;
+}
+
+static int memory_object(pl_error *err, const pl_mem *mem, json_t **out)
+{
+    *out = json_object();
+    int failed = *out == NULL;
+    for (int tag = 0; tag < PL_MEM_TAG_COUNT && !failed; tag++) {
+        json_t *bytes = json_integer((json_int_t)mem->peak[tag]);
+        failed = json_object_set_new(*out, pl_mem_tag_name((pl_mem_tag)tag), bytes) != 0;
+    }
+    if (!failed) return 0;
+    json_decref(*out);
+    return PL_FAIL_NOMEM(err);
+}
+
+/* One line, in one write: a reader never sees half of it, and a kill leaves at most a line that cut_metrics takes away.
+ */
+static int append_metrics(training *t, const pl_metrics *m)
+{
+    char *path, *text = NULL;
+    json_t *memory = NULL, *json = NULL;
+    PL_TRY(metrics_path(t, &path));
+    int fd = -1, rc;
+    PL_GO(done, memory_object(t->err, &t->session->mem, &memory));
+    json = json_pack("{s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:I, s:O}", "step", (json_int_t)m->step, "loss", m->loss,
+        "lr", m->lr, "grad_norm", m->grad_norm, "tokens", (json_int_t)m->tokens, "tokens_per_s", m->tokens_per_s,
+        "step_s", m->step_s, "peak_bytes", (json_int_t)m->peak_bytes, "memory_bytes", memory);
+    bool evaluated = isfinite(m->val_loss);
+    if (!json || (evaluated && json_object_set_new(json, "val_loss", json_real(m->val_loss)) != 0)) {
+        rc = PL_FAIL_NOMEM(t->err);
+        goto done;
+    }
+    text = json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(12));
+    if (!text) {
+        rc = PL_FAIL_NOMEM(t->err);
+        goto done;
+    }
+    size_t size = strlen(text);
+    text[size] = '\n';
+    fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (fd < 0 || write(fd, text, size + 1) != (ssize_t)size + 1) {
+        rc = PL_FAIL(t->err, PL_EIO, "%s: cannot be written: %s", path, strerror(errno));
+    }
+done:
+    if (fd >= 0) close(fd);
+    free(text);
+    json_decref(json);
+    json_decref(memory);
+    free(path);
+    return rc;
+}
+
+/* ---- the steps ---- */
+
+static int feed(pl_error *err, void *user, int64_t step, int micro, pl_batch *batch)
+{
+    return pl_loader_fill(err, ((training *)user)->data.train, step - 1, micro, batch);
+}
+
+/* Mean loss over the validation's targets. */
+static int validate(training *t, double *loss)
+{
+    int64_t steps, targets = 0;
+    double sum = 0;
+    PL_TRY(pl_loader_steps(t->err, t->data.validation, &steps));
+    for (int64_t s = 0; s < steps; s++) {
+        double part;
+        PL_TRY(pl_loader_fill(t->err, t->data.validation, s, 0, &t->batch));
+        PL_TRY(pl_engine_evaluate(t->session->engine, &t->batch, &part));
+        sum += part;
+        targets += t->batch.ntargets;
+    }
+    *loss = targets ? sum / (double)targets : 0;
+    return 0;
+}
+
+/* Whether a validation loss is due after this step. */
+static bool evaluation_due(const training *t)
+{
+    if (!t->data.validation) return false;
+    int64_t every = t->config->train.eval_every;
+    return t->state.step == t->data.steps || (every > 0 && t->state.step % every == 0);
+}
+
+static char *best_folder(training *t)
+{
+    char *path = NULL;
+    return pl_path_join(t->err, t->config->output, "best", &path) < 0 ? NULL : path;
+}
+
+/* Notes a validation loss; keeps the weights when it is the best so far. */
+static int judge(training *t, double loss)
+{
+    bool better = !(loss >= t->state.best_loss); /* true for the first: it is compared with NaN */
+    t->state.worse = better ? 0 : t->state.worse + 1;
+    if (!better) return 0;
+    t->state.best_loss = loss;
+    t->state.best_step = t->state.step;
+    if (!t->config->checkpoint.best) return 0;
+    char *path = best_folder(t);
+    if (!path) return t->err->code;
+    int rc = pl_save_result(t->err, t->session, path, t->session->model->dtype);
+    free(path);
+    return rc;
+}
+
+static int one_step(training *t, pl_metrics *m)
+{
+    const pl_config *c = t->config;
+    pl_loader_step shape;
+    pl_step_result result;
+    int64_t step = t->state.step;
+    PL_TRY(pl_loader_step_at(t->err, t->data.train, step, &shape));
+    double lr = pl_lr_at(&c->scheduler, c->optimizer.lr, step, t->data.steps), begin = pl_clock();
+    pl_engine_set_beta1(t->session->engine, pl_lr_beta1(&c->scheduler, c->optimizer.betas.items[0], step));
+    pl_feed source = {.user = t, .micro_batch = feed};
+    PL_TRY(pl_engine_step(t->session->engine, &source, step + 1, shape.micro_batches, shape.targets, lr, &result));
+    double seconds = pl_clock() - begin;
+    t->state.step = step + 1;
+    t->state.targets += result.targets;
+    *m = (pl_metrics){.step = step + 1,
+        .steps = t->data.steps,
+        .loss = result.loss,
+        .lr = lr,
+        .grad_norm = result.grad_norm,
+        .tokens = result.targets,
+        .tokens_per_s = (double)result.tokens / fmax(seconds, 1e-9),
+        .step_s = seconds,
+        .peak_bytes = t->session->mem.total_peak,
+        .val_loss = NAN};
+    return 0;
+}
+
+static int checkpoint(training *t)
+{
+    return pl_checkpoint_write(t->err, t->session, t->config->output, &t->state, t->config->checkpoint.keep);
+}
+
+/* Everything that comes after a step: validation, metrics, checkpoint, the question whether to go on. */
+static int after_step(training *t, pl_metrics *m, bool *done)
+{
+    const pl_train_observer *o = t->observer;
+    if (evaluation_due(t)) {
+        PL_TRY(validate(t, &m->val_loss));
+        PL_TRY(judge(t, m->val_loss));
+    }
+    PL_TRY(append_metrics(t, m));
+    if (o && o->step) o->step(o->user, m);
+    int64_t every = t->config->checkpoint.every, patience = t->config->train.early_stop;
+    t->stopped = o && o->stop && o->stop(o->user);
+    bool enough = patience > 0 && t->state.worse >= patience;
+    *done = t->state.step == t->data.steps || enough || t->stopped;
+    if (*done || (every > 0 && t->state.step % every == 0)) PL_TRY(checkpoint(t));
+    if (enough) {
+        pl_logf(t->log, PL_LOG_INFO,
+            "stopped after step %lld: %lld validations without a better loss than %.6g of step %lld",
+            (long long)t->state.step, (long long)patience, t->state.best_loss, (long long)t->state.best_step);
+    }
+    return 0;
+}
+
+static int run_steps(training *t)
+{
+    bool done = t->state.step >= t->data.steps ||
+                (t->config->train.early_stop > 0 && t->state.worse >= t->config->train.early_stop);
+    while (!done) {
+        pl_metrics m;
+        PL_TRY(one_step(t, &m));
+        PL_TRY(after_step(t, &m, &done));
+    }
+    return 0;
+}
+
+/* ---- beginning and end ---- */
+
+static int open_session(training *t)
+{
+    pl_batch planned = {0};
+    PL_TRY(pl_session_open(t->err, t->log, t->config, PL_PURPOSE_TRAIN, &t->session));
+    pl_model_counts counts = pl_model_count(t->session->model);
+    pl_logf(t->log, PL_LOG_INFO, "trainable params: %lld || all params: %lld || trainable%%: %.4f",
+        (long long)counts.trainable, (long long)counts.all, 100.0 * (double)counts.trainable / (double)counts.all);
+    PL_TRY(pl_run_data_open(t->err, t->log, t->config, &t->session->model->arch, true, &t->data));
+    PL_TRY(pl_batch_open(t->err, &t->batch, t->data.largest.tokens, (int)t->data.largest.sequences));
+    PL_TRY(pl_run_data_plan(t->err, &t->data.largest, &planned));
+    pl_work work = pl_run_data_work(&t->data, &planned);
+    int rc = pl_session_start(t->err, t->session, &work);
+    pl_batch_close(&planned);
+    return rc;
+}
+
+static int resume(training *t)
+{
+    int64_t step;
+    t->state = (pl_progress_state){.best_loss = NAN};
+    PL_TRY(pl_checkpoint_latest(t->err, t->config->output, &step));
+    if (step >= 0) {
+        PL_TRY(pl_checkpoint_load(t->err, t->session, t->config->output, step, &t->state));
+        pl_logf(t->log, PL_LOG_INFO, "going on from step %lld of %lld (%s/checkpoints)", (long long)step,
+            (long long)t->data.steps, t->config->output);
+    }
+    return cut_metrics(t);
+}
+
+/* The result: the weights as they are, or those of the best validation loss. */
+static int write_result(training *t)
+{
+    const pl_config *c = t->config;
+    if (c->checkpoint.best && t->state.best_step > 0 && t->state.best_step != t->state.step) {
+        char *path = best_folder(t);
+        if (!path) return t->err->code;
+        int rc = pl_copy_result(t->err, path, c->output);
+        free(path);
+        pl_logf(t->log, PL_LOG_INFO, "the result is that of step %lld, whose validation loss was the best: %.6g",
+            (long long)t->state.best_step, t->state.best_loss);
+        return rc;
+    }
+    return pl_save_result(t->err, t->session, c->output, t->session->model->dtype);
+}
+
+int pl_train(pl_error *err, const pl_log *log, pl_config *config, const pl_train_observer *observer)
+{
+    training t = {.err = err, .log = log, .config = config, .observer = observer, .lock = -1};
+    int rc;
+    PL_GO(done, open_session(&t)); /* first, so that a mistake leaves no folder behind */
+    PL_GO(done, claim_output(&t));
+    PL_GO(done, resume(&t));
+    PL_GO(done, run_steps(&t));
+    if (t.stopped && t.state.step < t.data.steps) {
+        rc = PL_FAIL(err, PL_ESTOPPED, "stopped after step %lld of %lld; the same command goes on from there",
+            (long long)t.state.step, (long long)t.data.steps);
+        goto done;
+    }
+    rc = write_result(&t);
+done:
+    pl_session_close(t.session);
+    pl_run_data_close(&t.data);
+    pl_batch_close(&t.batch);
+    if (t.lock >= 0) close(t.lock);
+    return rc;
+}
