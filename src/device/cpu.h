@@ -62,6 +62,8 @@ int64_t PL_CPU(attention_backward_scratch)(pl_device *device, const pl_attention
 #    ifdef __AMX_BF16__ /* of bf16 tensors */
 void PL_CPU(attention_amx)(pl_device *device, const pl_attention_args *args, void *scratch);
 int64_t PL_CPU(attention_amx_scratch)(pl_device *device, const pl_attention_args *args);
+void PL_CPU(attention_amx_backward)(pl_device *device, const pl_attention_backward_args *args, void *scratch);
+int64_t PL_CPU(attention_amx_backward_scratch)(pl_device *device, const pl_attention_backward_args *args);
 #    endif
 int PL_CPU(act)(pl_device *device, pl_error *err, const pl_act_args *args);
 int PL_CPU(act_backward)(pl_device *device, pl_error *err, const pl_act_backward_args *args);

@@ -1,18 +1,7 @@
-/* Attention's backward. A piece of work is a block of keys of one key head: it recomputes the probabilities of all
-   queries that see it and sums its own dk and dv. dq is summed over the blocks of keys, in their order: each block of
-   queries has a turn counter, and a piece waits until the pieces before it have added theirs. Pieces are taken in an
-   order in which those waited for come first, so that the earliest unfinished one never waits. So every sum has one
-   order, whatever the number of threads. Dao et al. 2022. */
-#include "device/cpu_attention.h"
+/* Attention's backward in f32, for any dtype; cpu_attention_backward.h tells how its sums are ordered. */
+#include "device/cpu_attention_backward.h"
 
 #include <omp.h>
-#include <sched.h>
-#include <stdatomic.h>
-
-typedef struct piece {
-    int sequence, block, kv;
-    int turns; /* index of the first turn counter of its sequence and key head */
-} piece;
 
 /* A thread's memory. */
 typedef struct room {
@@ -48,61 +37,19 @@ typedef struct plan {
 static plan plan_of(const pl_attention_backward_args *args)
 {
     plan p = {.dq_floats = args->q.heads * args->q.t.shape[0] * padded(args->q.head_dim)};
-    for (int s = 0; s < args->nsequences; s++) {
-        p.pieces += blocks_in(args->sequences[s].k_len, K_BLOCK) * args->k.heads;
-        p.turns += blocks_in(args->sequences[s].q_len, Q_BLOCK) * args->k.heads;
-    }
+    p.pieces = count_pieces(args);
+    p.turns = count_turns(args, Q_BLOCK);
     return p;
-}
-
-static int64_t aligned(int64_t bytes)
-{
-    return (bytes + 63) / 64 * 64;
 }
 
 int64_t PL_CPU(attention_backward_scratch)(pl_device *device, const pl_attention_backward_args *args)
 {
+#ifdef __AMX_BF16__
+    if (args->q.t.dtype == PL_BF16) return PL_CPU(attention_amx_backward_scratch)(device, args);
+#endif
     plan p = plan_of(args);
-    return aligned(p.pieces * (int64_t)sizeof(piece)) + aligned(p.turns * (int64_t)sizeof(atomic_int)) +
+    return aligned(p.pieces * (int64_t)sizeof(key_piece)) + aligned(p.turns * (int64_t)sizeof(atomic_int)) +
            (p.dq_floats + device->threads * room_floats(args)) * (int64_t)sizeof(float);
-}
-
-/* Blocks of keys in order, of all sequences and heads in turn: first the ones that most queries see, and neighbours in
-   the list wait for each other as little as possible. */
-static void list_pieces(const pl_attention_backward_args *args, int64_t pieces, piece *out)
-{
-    piece *end = out + pieces;
-    for (int block = 0; out < end; block++) {
-        int turns = 0;
-        for (int s = 0; s < args->nsequences; s++) {
-            const pl_sequence *sequence = &args->sequences[s];
-            for (int kv = 0; kv < args->k.heads; kv++) {
-                if ((int64_t)block * K_BLOCK < sequence->k_len) {
-                    *out++ = (piece){.sequence = s, .block = block, .kv = kv, .turns = turns};
-                }
-                turns += (int)blocks_in(sequence->q_len, Q_BLOCK);
-            }
-        }
-    }
-}
-
-/* delta[h, t] = sum over dim of dout * out, for the rows of all sequences. */
-static void sum_delta(pl_device *device, const pl_attention_backward_args *args)
-{
-    int64_t dim = args->out.head_dim;
-    pl_dtype dtype = args->out.t.dtype;
-    for (int s = 0; s < args->nsequences; s++) {
-        int64_t begin = args->sequences[s].q_begin, end = begin + args->sequences[s].q_len;
-#pragma omp parallel for num_threads(device->threads) schedule(static) if (end - begin > 64)
-        for (int64_t t = begin; t < end; t++) {
-            for (int h = 0; h < args->out.heads; h++) {
-                const void *out = head_row(args->out, t, h), *dout = head_row(args->dout, t, h);
-                pl_vf sum = {0};
-                PL_EACH(d, lanes, dim, { sum += pl_vget(dtype, out, d, lanes) * pl_vget(dtype, dout, d, lanes); });
-                ((float *)args->delta.data)[h * args->delta.stride + t] = pl_vsum(sum);
-            }
-        }
-    }
 }
 
 /* Of one row: p = exp(score - lse) from scores, dp = p * (dp - delta) (and the cap's slope); zero where not visible. */
@@ -135,13 +82,6 @@ static void add_transposed(
     }
 }
 
-static void wait_for(atomic_int *turn, int64_t mine)
-{
-    for (int spins = 0; atomic_load_explicit(turn, memory_order_acquire) != (int)mine; spins++) {
-        if (spins >= 1000) sched_yield();
-    }
-}
-
 typedef struct context {
     const pl_attention_backward_args *args;
     atomic_int *turns;
@@ -169,7 +109,7 @@ static void one_head(
     add_transposed(r->dk, r->dp, r->q, width, m, from, block, n);
 }
 
-static void work_on(const context *c, piece p, room *r)
+static void work_on(const context *c, key_piece p, room *r)
 {
     const pl_attention_backward_args *args = c->args;
     const pl_sequence *s = &args->sequences[p.sequence];
@@ -193,7 +133,7 @@ static void work_on(const context *c, piece p, room *r)
             add_visible(dq, r->dp, r->keys, width, m, from, block, n, p.block > first);
             if (p.block == last) scatter_rows(args->dq, s->q_begin + from, m, h, dq, args->scale);
         }
-        atomic_store_explicit(&c->turns[p.turns + b], (int)(p.block - first + 1), memory_order_release);
+        next_turn(&c->turns[p.turns + b], p.block - first);
     }
     scatter_rows(args->dk, s->k_begin + block, n, p.kv, r->dk, 1);
     scatter_rows(args->dv, s->k_begin + block, n, p.kv, r->dv, 1);
@@ -202,18 +142,31 @@ static void work_on(const context *c, piece p, room *r)
 int PL_CPU(attention_backward)(pl_device *device, pl_error *err, const pl_attention_backward_args *args, void *scratch)
 {
     (void)err;
+#ifdef __AMX_BF16__
+    if (args->q.t.dtype == PL_BF16) {
+        PL_CPU(attention_amx_backward)(device, args, scratch);
+        return 0;
+    }
+#endif
     plan sizes = plan_of(args);
-    piece *list = scratch;
+    key_piece *list = scratch;
     context c = {.args = args};
-    c.turns = (atomic_int *)((char *)scratch + aligned(sizes.pieces * (int64_t)sizeof(piece)));
+    c.turns = (atomic_int *)((char *)scratch + aligned(sizes.pieces * (int64_t)sizeof(key_piece)));
     c.dq = (float *)((char *)c.turns + aligned(sizes.turns * (int64_t)sizeof(atomic_int)));
     float *rooms = c.dq + sizes.dq_floats;
     atomic_llong next = 0;
-    sum_delta(device, args);
-    list_pieces(args, sizes.pieces, list);
+    list_pieces(args, Q_BLOCK, Q_BLOCK, sizes.pieces, list);
     for (int64_t i = 0; i < sizes.turns; i++) atomic_init(&c.turns[i], 0);
 #pragma omp parallel num_threads(device->threads)
     {
+        for (int i = 0; i < args->nsequences; i++) {
+            int64_t begin = args->sequences[i].q_begin, end = begin + args->sequences[i].q_len;
+#pragma omp for schedule(static) nowait
+            for (int64_t t = begin; t < end; t++) {
+                for (int h = 0; h < args->q.heads; h++) sum_delta(args, t, h);
+            }
+        }
+#pragma omp barrier
         room r = room_at(rooms + omp_get_thread_num() * room_floats(args), args);
         /* Not an OpenMP loop: that pieces are begun in the order of the list is what keeps waiting safe. */
         for (int64_t i; (i = atomic_fetch_add(&next, 1)) < sizes.pieces;) work_on(&c, list[i], &r);
