@@ -15,7 +15,7 @@ PL_INLINE pl_vf clamp(pl_vf x, float limit)
 PL_INLINE act_value sigmoid_gate(pl_vf x, pl_vf g, pl_vf dg)
 {
     /* Beyond 80 the sigmoid is 0 or 1 in f32, even times the largest x, and e would overflow. */
-    pl_vf e = pl_vexp(-clamp(g, 80)), v, s = pl_vset(1) / (pl_vset(1) + e);
+    pl_vf e = pl_vexp(-clamp(g, 80)), v, s = pl_vreciprocal(pl_vset(1) + e);
     s = pl_vselect(g < pl_vset(-80), pl_vset(0), s);
     v = x * s;
     return (act_value){v, s + v * ((e * s) * dg)};
@@ -33,7 +33,7 @@ PL_INLINE act_value gelu_tanh(pl_vf x)
    fitted on a in [0, 14] with a relative error of 3.2e-8 (2e-7 when evaluated in f32). */
 PL_INLINE act_value gelu(pl_vf x)
 {
-    pl_vf one = pl_vset(1), xc = clamp(x, 14), a = pl_vmax(xc, -xc), t = one / (one + pl_vset(0.35f) * a);
+    pl_vf one = pl_vset(1), xc = clamp(x, 14), a = pl_vmax(xc, -xc), t = pl_vreciprocal(one + pl_vset(0.35f) * a);
     pl_vf p = pl_vset(-0.02914593f);
     p = p * t + pl_vset(0.14397168f);
     p = p * t + pl_vset(-0.25571423f);

@@ -26,129 +26,166 @@ PL_INLINE float mean_of(pl_dtype dtype, const void *x, int64_t first, int64_t n)
     return pl_vsum(sum) / (float)n;
 }
 
+/* Layer norms subtract the mean; in RMS norms (layer false, a constant after inlining) there is none to subtract. */
+PL_INLINE pl_vf centred(pl_dtype dtype, const void *x, int64_t i, int64_t lanes, bool layer, pl_vf mean)
+{
+    pl_vf v = pl_vget(dtype, x, i, lanes);
+    return layer ? v - mean : v;
+}
+
 /* The mean of (x - mean)^2. */
-PL_INLINE float mean_square(pl_dtype dtype, const void *x, int64_t first, int64_t n, float mean)
+PL_INLINE float mean_square(pl_dtype dtype, const void *x, int64_t first, int64_t n, bool layer, float mean)
 {
     pl_vf even = {0}, odd = {0}, centre = pl_vset(mean);
     int64_t j = 0;
     for (; j + 2 * PL_LANES <= n; j += 2 * PL_LANES) {
-        pl_vf a = pl_vget(dtype, x, first + j, PL_LANES) - centre;
-        pl_vf b = pl_vget(dtype, x, first + j + PL_LANES, PL_LANES) - centre;
+        pl_vf a = centred(dtype, x, first + j, PL_LANES, layer, centre);
+        pl_vf b = centred(dtype, x, first + j + PL_LANES, PL_LANES, layer, centre);
         even += a * a;
         odd += b * b;
     }
     for (; j + PL_LANES <= n; j += PL_LANES) {
-        pl_vf a = pl_vget(dtype, x, first + j, PL_LANES) - centre;
+        pl_vf a = centred(dtype, x, first + j, PL_LANES, layer, centre);
         even += a * a;
     }
     float rest = 0;
     if (j < n) {
         /* The lanes beyond the row are zeros, which are not at the mean. */
         float lane[PL_LANES];
-        pl_vstore(lane, pl_vget(dtype, x, first + j, n - j) - centre);
+        pl_vstore(lane, centred(dtype, x, first + j, n - j, layer, centre));
         for (int64_t k = 0; k < n - j; k++) rest += lane[k] * lane[k];
     }
     return (pl_vsum(even + odd) + rest) / (float)n;
 }
 
-/* The factor of each column, offset + weight, or 1. */
-PL_INLINE pl_vf gain_at(pl_tensor weight, float offset, int64_t j, int64_t lanes)
+/* The factor of each column: offset + weight, or 1. Kernels hold it by value, so that the compiler knows that no store
+   changes it. */
+typedef struct gain {
+    const void *weight; /* NULL: none */
+    pl_dtype dtype;
+    float offset;
+} gain;
+
+static gain gain_of(pl_tensor weight, float offset)
 {
-    return weight.data ? pl_vget(weight.dtype, weight.data, j, lanes) + pl_vset(offset) : pl_vset(1);
+    return (gain){pl_tensor_none(weight) ? NULL : weight.data, weight.dtype, offset};
+}
+
+PL_INLINE pl_vf gain_at(gain g, int64_t j, int64_t lanes)
+{
+    return g.weight ? pl_vget(g.dtype, g.weight, j, lanes) + pl_vset(g.offset) : pl_vset(1);
 }
 
 PL_INLINE group_stats norm_group(
-    pl_dtype dtype, void *y, const void *x, int64_t first, int64_t n, const pl_norm_args *a)
+    pl_dtype dtype, bool layer, void *y, const void *x, int64_t first, int64_t n, float eps, gain w, gain bias)
 {
-    bool layer = !pl_tensor_none(a->mean);
     group_stats s = {.mean = layer ? mean_of(dtype, x, first, n) : 0};
-    s.inv = 1 / sqrtf(mean_square(dtype, x, first, n, s.mean) + a->eps);
+    s.inv = 1 / sqrtf(mean_square(dtype, x, first, n, layer, s.mean) + eps);
     pl_vf mean = pl_vset(s.mean), inv = pl_vset(s.inv);
-    if (a->bias.data) {
-        PL_EACH(j, lanes, n, {
-            pl_vf z = (pl_vget(dtype, x, first + j, lanes) - mean) * inv;
-            pl_vf bias = pl_vget(a->bias.dtype, a->bias.data, j, lanes);
-            pl_vput(dtype, y, first + j, lanes, z * gain_at(a->weight, a->offset, j, lanes) + bias);
-        });
-    } else {
-        PL_EACH(j, lanes, n, {
-            pl_vf z = (pl_vget(dtype, x, first + j, lanes) - mean) * inv;
-            pl_vput(dtype, y, first + j, lanes, z * gain_at(a->weight, a->offset, j, lanes));
-        });
-    }
+    PL_EACH(j, lanes, n, {
+        pl_vf out = centred(dtype, x, first + j, lanes, layer, mean) * inv * gain_at(w, j, lanes);
+        if (bias.weight) out += pl_vget(bias.dtype, bias.weight, j, lanes);
+        pl_vput(dtype, y, first + j, lanes, out);
+    });
     return s;
 }
 
-PL_INLINE void norm_row(pl_dtype dtype, const pl_norm_args *a, int64_t t, int64_t size)
+PL_INLINE void norm_row(pl_dtype dtype, bool layer, const pl_norm_args *a, int64_t t, int64_t size, gain w, gain bias)
 {
     void *x = pl_row(a->x, t), *y = pl_row(a->y, t);
     int64_t n = a->x.shape[1], groups = n / size;
     if (!pl_tensor_none(a->residual)) {
-        if (a->residual.dtype == dtype)
-            add_residual(dtype, x, dtype, pl_row(a->residual, t), a->residual_scale, n);
-        else
-            add_residual(dtype, x, a->residual.dtype, pl_row(a->residual, t), a->residual_scale, n);
+        add_residual(dtype, x, a->residual.dtype, pl_row(a->residual, t), a->residual_scale, n);
     }
     for (int64_t g = 0; g < groups; g++) {
-        group_stats s = norm_group(dtype, y, x, g * size, size, a);
+        group_stats s = norm_group(dtype, layer, y, x, g * size, size, a->eps, w, bias);
         ((float *)a->inv.data)[t * groups + g] = s.inv;
-        if (!pl_tensor_none(a->mean)) ((float *)a->mean.data)[t * groups + g] = s.mean;
+        if (layer) ((float *)a->mean.data)[t * groups + g] = s.mean;
     }
 }
 
-int PL_CPU(norm)(pl_device *device, pl_error *err, const pl_norm_args *args)
+/* The kind of norm and the dtypes become constants. */
+static void norm_any_row(const pl_norm_args *a, int64_t t, int64_t size, gain w, gain bias)
+{
+    bool layer = !pl_tensor_none(a->mean);
+    if (a->x.dtype == PL_F32 && !layer) {
+        norm_row(PL_F32, false, a, t, size, w, bias);
+    } else if (a->x.dtype == PL_F32) {
+        norm_row(PL_F32, true, a, t, size, w, bias);
+    } else if (!layer) {
+        norm_row(PL_BF16, false, a, t, size, w, bias);
+    } else {
+        norm_row(PL_BF16, true, a, t, size, w, bias);
+    }
+}
+
+int PL_CPU(norm)(pl_device *device, pl_error *err, const pl_norm_args *a)
 {
     (void)err;
-    pl_norm_args a = *args;
-    int64_t size = pl_tensor_none(a.weight) ? a.size : a.weight.shape[0];
-    if (pl_tensor_none(a.weight)) a.weight.data = NULL;
-    if (pl_tensor_none(a.bias)) a.bias.data = NULL;
-    int team = pl_team(device, pl_tensor_bytes(a.x) + pl_tensor_bytes(a.y) + pl_tensor_bytes(a.residual));
+    int64_t size = pl_tensor_none(a->weight) ? a->size : a->weight.shape[0];
+    gain w = gain_of(a->weight, a->offset), bias = gain_of(a->bias, 0);
+    int team = pl_team(device, pl_tensor_bytes(a->x) + pl_tensor_bytes(a->y) + pl_tensor_bytes(a->residual));
 #pragma omp parallel for num_threads(team) schedule(static)
-    for (int64_t t = 0; t < a.x.shape[0]; t++) {
-        if (a.x.dtype == PL_F32)
-            norm_row(PL_F32, &a, t, size);
-        else
-            norm_row(PL_BF16, &a, t, size);
-    }
+    for (int64_t t = 0; t < a->x.shape[0]; t++) norm_any_row(a, t, size, w, bias);
     return 0;
 }
 
+/* What a block of rows adds to the gradients of the weight and the bias; NULL: frozen. */
+typedef struct partial_sums {
+    float *dweight, *dbias;
+} partial_sums;
+
 /* One group of the backward. With z the normalised x and g = dy * gain: dx = inv * (g - mean(g) - z * mean(g * z)); the
-   middle term belongs to layer norms alone. dweight and dbias (NULL: frozen) are the sums of this block of rows. */
-PL_INLINE void backward_group(pl_dtype dtype, const pl_norm_backward_args *a, void *dx, const void *dy, const void *x,
-    int64_t first, int64_t n, group_stats s, float *dweight, float *dbias)
+   middle term belongs to layer norms alone. */
+PL_INLINE void backward_group(pl_dtype dtype, bool layer, bool accumulate, void *dx, const void *dy, const void *x,
+    int64_t first, int64_t n, group_stats s, gain w, partial_sums sums)
 {
-    bool layer = !pl_tensor_none(a->mean);
-    pl_vf mean = pl_vset(s.mean), inv = pl_vset(s.inv), sum_g = {0}, sum_gz = {0};
+    pl_vf mean = pl_vset(s.mean), inv = pl_vset(s.inv), sum_g = {0}, sum_gx = {0};
     PL_EACH(j, lanes, n, {
-        pl_vf g = pl_vget(dtype, dy, first + j, lanes) * gain_at(a->weight, a->offset, j, lanes);
-        sum_g += g;
-        sum_gz += g * ((pl_vget(dtype, x, first + j, lanes) - mean) * inv);
+        pl_vf g = pl_vget(dtype, dy, first + j, lanes) * gain_at(w, j, lanes);
+        if (layer) sum_g += g;
+        sum_gx += g * centred(dtype, x, first + j, lanes, layer, mean);
     });
-    pl_vf mean_g = pl_vset(layer ? pl_vsum(sum_g) / (float)n : 0), mean_gz = pl_vset(pl_vsum(sum_gz) / (float)n);
+    pl_vf mean_g = pl_vset(layer ? pl_vsum(sum_g) / (float)n : 0),
+          mean_gz = pl_vset(pl_vsum(sum_gx) * s.inv / (float)n);
     PL_EACH(j, lanes, n, {
-        pl_vf d = pl_vget(dtype, dy, first + j, lanes), z = (pl_vget(dtype, x, first + j, lanes) - mean) * inv;
-        pl_vf out = inv * (d * gain_at(a->weight, a->offset, j, lanes) - mean_g - z * mean_gz);
-        if (a->accumulate) out += pl_vget(dtype, dx, first + j, lanes);
+        pl_vf d = pl_vget(dtype, dy, first + j, lanes);
+        pl_vf z = centred(dtype, x, first + j, lanes, layer, mean) * inv;
+        pl_vf out = d * gain_at(w, j, lanes) - z * mean_gz;
+        if (layer) out -= mean_g;
+        out *= inv;
+        if (accumulate) out += pl_vget(dtype, dx, first + j, lanes);
         pl_vput(dtype, dx, first + j, lanes, out);
-        if (dweight) pl_vput(PL_F32, dweight, j, lanes, pl_vget(PL_F32, dweight, j, lanes) + d * z);
-        if (dbias) pl_vput(PL_F32, dbias, j, lanes, pl_vget(PL_F32, dbias, j, lanes) + d);
+        if (sums.dweight) pl_vput(PL_F32, sums.dweight, j, lanes, pl_vget(PL_F32, sums.dweight, j, lanes) + d * z);
+        if (sums.dbias) pl_vput(PL_F32, sums.dbias, j, lanes, pl_vget(PL_F32, sums.dbias, j, lanes) + d);
     });
 }
 
-static void backward_row(const pl_norm_backward_args *a, int64_t t, int64_t size, float *dweight, float *dbias)
+PL_INLINE void backward_row(
+    pl_dtype dtype, bool layer, const pl_norm_backward_args *a, int64_t t, int64_t size, gain w, partial_sums sums)
 {
     int64_t groups = a->x.shape[1] / size;
+    bool accumulate = a->accumulate;
     void *dx = pl_row(a->dx, t);
     const void *dy = pl_row(a->dy, t), *x = pl_row(a->x, t);
     for (int64_t g = 0; g < groups; g++) {
         group_stats s = {.inv = ((const float *)a->inv.data)[t * groups + g]};
-        if (!pl_tensor_none(a->mean)) s.mean = ((const float *)a->mean.data)[t * groups + g];
-        if (a->x.dtype == PL_F32)
-            backward_group(PL_F32, a, dx, dy, x, g * size, size, s, dweight, dbias);
-        else
-            backward_group(PL_BF16, a, dx, dy, x, g * size, size, s, dweight, dbias);
+        if (layer) s.mean = ((const float *)a->mean.data)[t * groups + g];
+        backward_group(dtype, layer, accumulate, dx, dy, x, g * size, size, s, w, sums);
+    }
+}
+
+static void backward_any_row(const pl_norm_backward_args *a, int64_t t, int64_t size, gain w, partial_sums sums)
+{
+    bool layer = !pl_tensor_none(a->mean);
+    if (a->x.dtype == PL_F32 && !layer) {
+        backward_row(PL_F32, false, a, t, size, w, sums);
+    } else if (a->x.dtype == PL_F32) {
+        backward_row(PL_F32, true, a, t, size, w, sums);
+    } else if (!layer) {
+        backward_row(PL_BF16, false, a, t, size, w, sums);
+    } else {
+        backward_row(PL_BF16, true, a, t, size, w, sums);
     }
 }
 
@@ -168,31 +205,31 @@ int64_t PL_CPU(norm_backward_scratch)(pl_device *device, const pl_norm_backward_
 static void backward_block(const pl_norm_backward_args *a, int64_t from, int64_t to, int64_t size, float *partial)
 {
     memset(partial, 0, (size_t)(partial_rows(a) * size) * sizeof *partial);
-    float *dweight = pl_tensor_none(a->dweight) ? NULL : partial;
-    float *dbias = pl_tensor_none(a->dbias) ? NULL : dweight ? partial + size : partial;
-    for (int64_t t = from; t < to; t++) backward_row(a, t, size, dweight, dbias);
+    gain w = gain_of(a->weight, a->offset);
+    partial_sums sums = {0};
+    if (!pl_tensor_none(a->dweight)) sums.dweight = partial;
+    if (!pl_tensor_none(a->dbias)) sums.dbias = partial + (sums.dweight ? size : 0);
+    for (int64_t t = from; t < to; t++) backward_any_row(a, t, size, w, sums);
 }
 
-int PL_CPU(norm_backward)(pl_device *device, pl_error *err, const pl_norm_backward_args *args, void *scratch)
+int PL_CPU(norm_backward)(pl_device *device, pl_error *err, const pl_norm_backward_args *a, void *scratch)
 {
     (void)err;
-    pl_norm_backward_args a = *args;
-    int64_t size = pl_tensor_none(a.weight) ? a.size : a.weight.shape[0], rows = a.x.shape[0];
-    if (pl_tensor_none(a.weight)) a.weight.data = NULL;
-    int64_t blocks = pl_row_blocks(rows), step = partial_rows(&a) * size;
-    float *partial = scratch, *dweight = a.dweight.data, *dbias = a.dbias.data;
-    int team = pl_team(device, 3 * pl_tensor_bytes(a.x));
+    int64_t size = pl_tensor_none(a->weight) ? a->size : a->weight.shape[0], rows = a->x.shape[0];
+    int64_t blocks = pl_row_blocks(rows), step = partial_rows(a) * size;
+    float *partial = scratch, *dweight = a->dweight.data, *dbias = a->dbias.data;
+    int team = pl_team(device, 3 * pl_tensor_bytes(a->x));
 #pragma omp parallel for num_threads(team) schedule(static)
     for (int64_t b = 0; b < blocks; b++) {
-        backward_block(&a, b * rows / blocks, (b + 1) * rows / blocks, size, partial + b * step);
+        backward_block(a, b * rows / blocks, (b + 1) * rows / blocks, size, partial + b * step);
     }
     for (int64_t b = 0; b < blocks; b++) {
         const float *p = partial + b * step;
-        if (!pl_tensor_none(a.dweight)) {
+        if (!pl_tensor_none(a->dweight)) {
             for (int64_t j = 0; j < size; j++) dweight[j] += p[j];
             p += size;
         }
-        if (!pl_tensor_none(a.dbias)) {
+        if (!pl_tensor_none(a->dbias)) {
             for (int64_t j = 0; j < size; j++) dbias[j] += p[j];
         }
     }
