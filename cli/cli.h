@@ -5,6 +5,8 @@
 #include <stdio.h>
 
 #include "api/config.h"
+#include "base/json.h"
+#include "base/log.h"
 
 /* What a command is started with. */
 typedef struct cli_run {
@@ -45,6 +47,11 @@ int cli_terminal_width(FILE *file); /* 80 where it cannot be told */
    once, as it would any other. */
 void cli_catch_signals(void);
 int cli_signal(void); /* the one that came, or 0 */
+
+/* What the library has to tell, on stderr: a sink for pl_log. */
+void cli_message(void *user, enum pl_log_level level, const char *message);
+/* Prints the document on stdout and releases it; NULL is PL_ENOMEM. */
+int cli_print_json(pl_error *err, json_t *json);
 
 /* The exit status of the program for an error code. */
 int cli_exit_status(int code);
