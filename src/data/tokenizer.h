@@ -5,9 +5,14 @@
    pre-tokenizers, post-processors and decoders of that format. What is not known (dropout in encoding, UnicodeScripts,
    CTC...) is PL_EUNSUPPORTED when the file is opened, with the name of the construct.
 
-   Read and left out on purpose: `truncation` and `padding` (transformers switches both off unless a call asks for them;
-   here the caller decides about lengths), `add_prefix_space` and `clean_up_tokenization_spaces` of
-   tokenizer_config.json (transformers 5 applies neither to a tokenizer.json whose model is BPE).
+   Read and left out on purpose, as transformers 5 does where there is a tokenizer.json: `truncation` and `padding`
+   (switched off unless a call asks for them), and of tokenizer_config.json `add_bos_token`, `add_eos_token` (the
+   post-processor decides), `add_prefix_space` and `clean_up_tokenization_spaces` (not for BPE).
+
+   Where `tokenizers` is not followed: an added token has the id that the file gives it, also where that leaves a gap,
+   and decodes to its content as the file has it (0.23 counts on from the last id, and decodes to the normalized
+   content); a special token of tokenizer_config.json that is no piece is not added, for no model has a row for it;
+   characters that a model without unknown token drops do not shift the spans behind them.
 
    Text must be UTF-8: a byte that is not is PL_EINPUT with its offset, never a silent U+FFFD. A text may be as long as
    2^31 - 1 bytes. Memory beside the result is a fixed megabyte or so, plus a copy of the text where a normalizer
@@ -15,7 +20,7 @@
    neighbours are part of some piece, which in written language is a word.
 
    Characters are classified by utf8proc and PCRE2 (Unicode 14), where `tokenizers` uses tables of several ages: they
-   may disagree about characters that are newer than Unicode 9, and with that about nothing else known. */
+   may disagree about characters that are newer than Unicode 9. */
 #ifndef PL_DATA_TOKENIZER_H
 #define PL_DATA_TOKENIZER_H
 
@@ -28,9 +33,9 @@
 
 typedef struct pl_tokenizer pl_tokenizer; /* immutable: one may be used by many threads at once */
 
-/* Reads FOLDER/tokenizer.json, and FOLDER/tokenizer_config.json if it is there, for what changes ids: add_bos_token and
-   add_eos_token (which then replace the post-processor, as in transformers 5), added_tokens_decoder, and the named
-   special tokens. PL_ENOENT when there is no tokenizer.json; PL_EINPUT, PL_EUNSUPPORTED with the file and the field. */
+/* Reads FOLDER/tokenizer.json, and FOLDER/tokenizer_config.json if it is there, for what changes ids:
+   added_tokens_decoder, and the special tokens that it names. PL_ENOENT when there is no tokenizer.json; PL_EINPUT,
+   PL_EUNSUPPORTED with the file and the field. */
 int pl_tokenizer_open(pl_error *err, const char *folder, pl_tokenizer **out);
 /* The same from memory, without a tokenizer_config.json; `where` names the source in messages. */
 int pl_tokenizer_parse(pl_error *err, const char *where, const char *json, size_t size, pl_tokenizer **out);

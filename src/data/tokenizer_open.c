@@ -95,7 +95,7 @@ static int add_token(pl_error *err, const char *where, pl_tokenizer *t, const ch
     }
     uint32_t *flags = &t->vocab.pieces[known].flags;
     *flags |= PL_PIECE_ADDED;
-    *flags = special ? *flags | PL_PIECE_SPECIAL : *flags & ~(uint32_t)PL_PIECE_SPECIAL;
+    if (special) *flags |= PL_PIECE_SPECIAL; /* for good, whatever comes later */
     added.id = known;
     pl_added *old = fresh ? NULL : find_added(t, known);
     if (old) {
@@ -143,25 +143,31 @@ static int read_added_tokens(pl_error *err, const char *where, const json_t *lis
 
 /* ---- tokenizer_config.json ---- */
 
-/* A named token: a string, or an object with "content". */
-static int named_token(pl_error *err, const char *where, pl_tokenizer *t, const json_t *value, const char **text)
+/* Makes a piece special: value is its text, or an object with "content". */
+static int add_special(pl_error *err, const char *where, pl_tokenizer *t, const json_t *value)
 {
     pl_added added = {0};
     const json_t *content = json_is_object(value) ? json_object_get(value, "content") : value;
-    *text = NULL;
-    if (!json_is_string(content)) return 0;
-    *text = json_string_value(content);
-    size_t size = json_string_length(content);
-    int32_t id = pl_vocab_find(&t->vocab, *text, size);
-    /* One that is added already keeps its settings. One that is no piece at all has no place in the model either. */
-    if (!size || id < 0 || t->vocab.pieces[id].flags & PL_PIECE_SPECIAL) return 0;
-    return add_token(err, where, t, *text, size, added, -1, true);
+    const char *text = json_string_value(content);
+    int32_t id = text ? pl_vocab_find(&t->vocab, text, json_string_length(content)) : -1;
+    /* What is no piece at all has no row in the model either; what is added already keeps its settings. */
+    if (id < 0) return 0;
+    uint32_t *flags = &t->vocab.pieces[id].flags;
+    if (!(*flags & PL_PIECE_ADDED)) {
+        return add_token(err, where, t, text, json_string_length(content), added, -1, true);
+    }
+    *flags |= PL_PIECE_SPECIAL;
+    return 0;
 }
 
 static int read_config_tokens(pl_error *err, const char *where, const json_t *config, pl_tokenizer *t)
 {
-    const char *key, *text;
+    static const char *const names[] = {
+        "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
+    static const char *const lists[] = {"additional_special_tokens", "extra_special_tokens"};
+    const char *key;
     json_t *item;
+    size_t k;
     json_object_foreach(json_object_get(config, "added_tokens_decoder"), key, item)
     {
         char *end;
@@ -172,37 +178,11 @@ static int read_config_tokens(pl_error *err, const char *where, const json_t *co
         }
         PL_TRY(read_added(err, where, item, t, id));
     }
-    static const char *const names[] = {
-        "unk_token", "pad_token", "bos_token", "eos_token", "sep_token", "cls_token", "mask_token"};
-    for (int i = 0; i < PL_COUNT(names); i++) {
-        PL_TRY(named_token(err, where, t, json_object_get(config, names[i]), &text));
-    }
-    return 0;
-}
-
-/* add_bos_token or add_eos_token, when they are there, decide what is added, whatever the post-processor says. */
-static int read_config_template(pl_error *err, const char *where, const json_t *config, pl_tokenizer *t)
-{
-    static const char *const flags[] = {"add_bos_token", "add_eos_token"}, *const names[] = {"bos_token", "eos_token"};
-    if (!json_object_get(config, flags[0]) && !json_object_get(config, flags[1])) return 0;
-    t->nprefix = t->nsuffix = 0;
-    t->trim = false;
-    for (int i = 0; i < 2; i++) {
-        bool adds = false;
-        const char *text;
-        PL_TRY(pl_json_bool(err, where, config, flags[i], &adds));
-        if (!adds) continue;
-        PL_TRY(named_token(err, where, t, json_object_get(config, names[i]), &text));
-        if (!text) continue;
-        int32_t id = pl_tokenizer_id(t, text);
-        if (id < 0) {
-            return PL_FAIL(err, PL_EINPUT, "%s: %s is set, but %s \"%.60s\" is no token of the vocabulary", where,
-                flags[i], names[i], text);
-        }
-        int32_t **list = i ? &t->suffix : &t->prefix;
-        PL_TRY(pl_grow(err, list, i ? &t->suffix_capacity : &t->prefix_capacity, 1, sizeof **list));
-        (*list)[0] = id;
-        *(i ? &t->nsuffix : &t->nprefix) = 1;
+    for (int i = 0; i < PL_COUNT(names); i++) PL_TRY(add_special(err, where, t, json_object_get(config, names[i])));
+    for (int i = 0; i < PL_COUNT(lists); i++) { /* lists, or objects whose keys are of no interest here */
+        json_t *list = json_object_get(config, lists[i]);
+        json_array_foreach(list, k, item) PL_TRY(add_special(err, where, t, item));
+        json_object_foreach(list, key, item) PL_TRY(add_special(err, where, t, item));
     }
     return 0;
 }
@@ -290,7 +270,6 @@ static int read_config(pl_error *err, const char *path, pl_tokenizer *t)
         goto done;
     }
     PL_GO(done, read_config_tokens(err, path, config, t));
-    PL_GO(done, read_config_template(err, path, config, t));
 done:
     json_decref(config);
     pl_buf_free(&r.text);

