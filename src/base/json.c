@@ -1,11 +1,11 @@
 #include "base/json.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
+#include "base/number.h"
 
 int pl_json_parse_from(pl_error *err, const char *where, int64_t line, const char *text, size_t size, json_t **out)
 {
@@ -37,19 +37,18 @@ int pl_json_read(pl_error *err, const char *path, json_t **out)
     return rc;
 }
 
-/* Appends a number as it stands in text; one with a fraction in the fewest digits that give the same value back, as
-   Python writes it. */
+/* Appends a number as it stands in text; one with a fraction in the fewest digits that give the same value back. */
 static int put_number(pl_error *err, const char *token, size_t size, pl_buf *out)
 {
-    char text[40];
+    char text[PL_REAL_TEXT];
+    double value;
     if (size >= sizeof text || strcspn(token, ".eE") >= size) return pl_buf_append(err, out, token, size);
-    double value = strtod(token, NULL);
-    for (int digits = 1; digits <= 17; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, value);
-        if (strtod(text, NULL) == value) break;
-    }
+    memcpy(text, token, size);
+    text[size] = 0;
+    if (!pl_parse_real(text, &value)) return pl_buf_append(err, out, token, size);
+    pl_print_real(value, text);
     PL_TRY(pl_buf_puts(err, out, text));
-    return strpbrk(text, ".en") ? 0 : pl_buf_puts(err, out, ".0");
+    return strpbrk(text, ".e") ? 0 : pl_buf_puts(err, out, ".0");
 }
 
 int pl_json_text(pl_error *err, const json_t *value, size_t flags, pl_buf *out)
