@@ -361,18 +361,17 @@ static int switch_weights(pl_error *err, const char *folder, const char *begin, 
     return *begin ? rename_shards(err, folder, s, sources, begin) : 0;
 }
 
-/* Removes shards that the index (if there is one) does not name, and what a killed run left half-written. */
-static int remove_stale(pl_error *err, const char *folder)
+/* Removes shards that the index (if there is one) does not name: what a run that was killed or failed has left, and
+   with `all` those of an older model too. */
+static int remove_stale(pl_error *err, const char *folder, bool all)
 {
-#define NUMBER "[0-9][0-9][0-9][0-9][0-9]"
-    static const char *const patterns[] = {"model-" NUMBER "-of-" NUMBER ".safetensors",
-        "model-" NUMBER "-of-" NUMBER ".safetensors.tmp", "new[0-9]*-model-" NUMBER "-of-" NUMBER ".safetensors",
-        "new[0-9]*-model-" NUMBER "-of-" NUMBER ".safetensors.tmp"};
+#define SHARD "model-[0-9][0-9][0-9][0-9][0-9]-of-[0-9][0-9][0-9][0-9][0-9].safetensors"
+    static const char *const patterns[] = {SHARD ".tmp", "new[0-9]*-" SHARD, "new[0-9]*-" SHARD ".tmp", SHARD};
     int rc = 0;
     pl_names found = {0};
     pl_buf index = {0};
     char *path = NULL;
-    PL_GO(done, list_matching(err, folder, patterns, PL_COUNT(patterns), &found));
+    PL_GO(done, list_matching(err, folder, patterns, all ? 4 : 3, &found));
     PL_GO(done, pl_path_join(err, folder, INDEX, &path));
     if (pl_file_exists(path)) PL_GO(done, pl_file_read(err, path, &index));
     for (int i = 0; i < found.count; i++) {
@@ -413,13 +412,14 @@ int pl_model_folder_write(
     char begin[24] = "";
     PL_GO(done, config_text(err, options, &text));
     PL_GO(done, pl_dir_make(err, folder));
+    PL_GO(done, remove_stale(err, folder, false));
     PL_GO(done, shards_plan(err, sources, count, options->shard_bytes ? options->shard_bytes : PL_SHARD_BYTES, &s));
     if (s.count > 1) PL_GO(done, free_beginning(err, folder, s.count, begin));
     PL_GO(done, write_data(err, folder, begin, sources, &s));
     PL_GO(done, copy_companions(err, options->source, folder));
     PL_GO(done, pl_config_swap_prepare(err, folder, CONFIG, &text, &config));
     PL_GO(done, put_in_force(err, folder, begin, sources, &s, &config));
-    rc = remove_stale(err, folder);
+    rc = remove_stale(err, folder, true);
 done:
     pl_config_swap_free(&config);
     remove_written(folder, begin, &s);
