@@ -224,7 +224,8 @@ static int free_beginning(pl_error *err, const char *folder, int count, char beg
 {
     for (int try = 0;; try++) {
         bool taken = false;
-        snprintf(begin, 24, try ? "new%d-" : "", try);
+        begin[0] = 0;
+        if (try) snprintf(begin, 24, "new%d-", try);
         for (int i = 0; i < count && !taken; i++) {
             char *name;
             PL_TRY(shard_name(err, begin, i, count, &name));
