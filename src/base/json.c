@@ -151,3 +151,22 @@ int pl_json_string(pl_error *err, const char *where, const json_t *object, const
     *out = json_string_value(v);
     return 0;
 }
+
+static int check_copy(pl_error *err, const json_t *value, json_t *copy, json_t **out)
+{
+    *out = copy;
+    if (copy && json_equal(value, copy)) return 0;
+    json_decref(copy);
+    *out = NULL;
+    return PL_FAIL_NOMEM(err);
+}
+
+int pl_json_copy(pl_error *err, const json_t *value, json_t **out)
+{
+    return check_copy(err, value, json_copy((json_t *)value), out);
+}
+
+int pl_json_deep_copy(pl_error *err, const json_t *value, json_t **out)
+{
+    return check_copy(err, value, json_deep_copy(value), out);
+}

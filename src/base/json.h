@@ -26,6 +26,9 @@ int pl_json_int(pl_error *err, const char *where, const json_t *object, const ch
 int pl_json_real(pl_error *err, const char *where, const json_t *object, const char *key, double *out); /* ints too */
 int pl_json_bool(pl_error *err, const char *where, const json_t *object, const char *key, bool *out);
 int pl_json_string(pl_error *err, const char *where, const json_t *object, const char *key, const char **out);
+/* Copies: jansson's own leave out silently what they have no memory for. The shallow one shares what is inside. */
+int pl_json_copy(pl_error *err, const json_t *value, json_t **out);
+int pl_json_deep_copy(pl_error *err, const json_t *value, json_t **out);
 /* "object", "string"...: how messages name a value's type. */
 const char *pl_json_type_name(const json_t *value);
 

@@ -34,9 +34,9 @@ fail:
 
 int pl_chat_set(pl_error *err, pl_chat *chat, const char *name, const json_t *value)
 {
-    json_t *copy = json_deep_copy(value);
-    if (!copy || json_object_set_new(chat->variables, name, copy) < 0) return PL_FAIL_NOMEM(err);
-    return 0;
+    json_t *copy;
+    PL_TRY(pl_json_deep_copy(err, value, &copy));
+    return json_object_set_new(chat->variables, name, copy) < 0 ? PL_FAIL_NOMEM(err) : 0;
 }
 
 /* ---- special tokens ---- */
@@ -208,8 +208,9 @@ int pl_chat_render_spans(pl_error *err, const pl_chat *chat, const json_t *messa
         return PL_FAIL(
             err, PL_EINPUT, "%s: messages are %s; a list was expected", chat->where, pl_json_type_name(messages));
     /* What is not given is none, not undefined: so transformers has it. */
-    json_t *context = json_copy(chat->variables);
-    bool made = context && json_object_set(context, "messages", (json_t *)messages) == 0 &&
+    json_t *context;
+    PL_TRY(pl_json_copy(err, chat->variables, &context));
+    bool made = json_object_set(context, "messages", (json_t *)messages) == 0 &&
                 json_object_set_new(context, "add_generation_prompt", json_boolean(add_generation_prompt)) == 0 &&
                 (tools ? json_object_set(context, "tools", (json_t *)tools)
                        : json_object_set_new(context, "tools", json_null())) == 0 &&

@@ -102,31 +102,34 @@ static int try_first(search *s, size_t count, bool add_generation_prompt, text *
     return rc;
 }
 
+/* A copy of an object with one field replaced; takes over the reference to `value`, which may be NULL for lack of
+ * memory. */
+static int with_field(search *s, const json_t *object, const char *name, json_t *value, json_t **out)
+{
+    *out = NULL;
+    if (!value) return PL_FAIL_NOMEM(s->err);
+    int rc = pl_json_copy(s->err, object, out);
+    if (rc == 0 && json_object_set(*out, name, value) < 0) rc = PL_FAIL_NOMEM(s->err);
+    json_decref(value);
+    if (rc == 0) return 0;
+    json_decref(*out);
+    *out = NULL;
+    return rc;
+}
+
 /* The turn's message with other content. *out is NULL when its content is nothing that can be changed. */
 static int change_content(search *s, const char *content, json_t **out)
 {
     const json_t *message = json_array_get(s->messages, s->turn), *old = json_object_get(message, "content");
-    json_t *fresh = NULL;
     *out = NULL;
-    if (!old || json_is_null(old) || json_is_string(old)) {
-        fresh = json_string(content);
-    } else if (json_is_array(old) && json_array_size(old) == 1 &&
-               json_is_string(json_object_get(json_array_get(old, 0), "text"))) {
-        json_t *part = json_copy(json_array_get(old, 0));
-        if (part && json_object_set_new(part, "text", json_string(content)) == 0) fresh = json_pack("[O]", part);
-        json_decref(part);
-    } else {
-        return 0;
-    }
-    *out = json_copy((json_t *)message);
-    if (*out && fresh && json_object_set(*out, "content", fresh) == 0) {
-        json_decref(fresh);
-        return 0;
-    }
-    json_decref(*out);
-    json_decref(fresh);
-    *out = NULL;
-    return PL_FAIL_NOMEM(s->err);
+    if (!old || json_is_null(old) || json_is_string(old))
+        return with_field(s, message, "content", json_string(content), out);
+    json_t *part = json_array_get(old, 0);
+    if (json_array_size(old) != 1 || !json_is_string(json_object_get(part, "text"))) return 0;
+    PL_TRY(with_field(s, part, "text", json_string(content), &part));
+    json_t *list = json_pack("[O]", part);
+    json_decref(part);
+    return with_field(s, message, "content", list, out);
 }
 
 typedef struct region {
@@ -145,8 +148,8 @@ static int compare_content(search *s, const json_t *messages, bool add_generatio
     *out = (region){0};
     PL_GO(out, change_content(s, content, &message));
     if (!message) goto out;
-    others = json_copy((json_t *)messages);
-    if (!others || json_array_set(others, s->turn, message) < 0) PL_GO(out, PL_FAIL_NOMEM(s->err));
+    PL_GO(out, pl_json_copy(s->err, messages, &others));
+    if (json_array_set(others, s->turn, message) < 0) PL_GO(out, PL_FAIL_NOMEM(s->err));
     PL_GO(out, try_render(s, others, add_generation_prompt, &changed));
     size_t same = common_prefix(rendered, &changed.buf);
     out->known = changed.known && !(same == rendered->size && same == changed.buf.size);
@@ -243,13 +246,13 @@ static int find_end_in(search *s, const json_t *upto, const longer *in, size_t *
    conversation behind it. */
 static int find_last_end(search *s, const region *content, size_t *end)
 {
-    json_t *messages = json_copy((json_t *)s->messages);
-    json_t *further = json_pack("{s:s, s:s}", "role", "user", "content", "Q");
+    json_t *messages = NULL, *further = json_pack("{s:s, s:s}", "role", "user", "content", "Q");
     text more = {0};
     region inside;
     size_t ignored;
     bool found, closed;
-    int rc = messages && further && json_array_append(messages, further) == 0 ? 0 : PL_FAIL_NOMEM(s->err);
+    int rc = pl_json_copy(s->err, s->messages, &messages);
+    if (rc == 0 && (!further || json_array_append(messages, further) < 0)) rc = PL_FAIL_NOMEM(s->err);
     *end = s->full->size;
     if (rc == 0) rc = try_render(s, messages, false, &more);
     if (rc < 0 || !more.known || json_object_get(json_array_get(s->messages, s->turn), "tool_calls")) goto out;

@@ -11,6 +11,7 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "data/chat.h"
 #include "data/tokenizer.h"
 #include "model/arch.h"
 #include "support/alloc_fail.h"
@@ -173,6 +174,62 @@ static void test_tokenizer(void **state)
     pl_buf_free(&file);
 }
 
+/* A chat template from its folder, and a conversation through it; the second has {% generation %}. */
+static int use_chat(pl_error *err, void *user)
+{
+    const json_t *messages = user;
+    pl_chat *chat = NULL;
+    pl_buf out = {0};
+    pl_spans trained = {0};
+    int rc;
+    PL_GO(done, pl_chat_open(err, folder, &chat));
+    PL_GO(done, pl_chat_set(err, chat, "strftime_now", json_array_get(messages, 0)));
+    PL_GO(done, pl_chat_render(err, chat, json_array_get(messages, 1), NULL, true, &out));
+    PL_GO(done, pl_chat_render_trained(err, chat, json_array_get(messages, 1), NULL, &out, &trained));
+done:
+    pl_spans_free(&trained);
+    pl_buf_free(&out);
+    pl_chat_free(chat);
+    return rc;
+}
+
+static void test_chat(void **state)
+{
+    (void)state;
+    static const char config[] =
+        "{\"bos_token\": \"<s>\", \"eos_token\": {\"content\": \"</s>\"}, \"additional_special_tokens\": [\"<x>\"]}";
+    /* One whose turns are found by rendering, with much in it, and one that marks them. */
+    static const char *const templates[] = {
+        "{% macro f(a, b='x') %}{{ a ~ b }}{% for i in range(3) %}{{ i }}{% endfor %}{{ caller() if caller }}{% "
+        "endmacro %}"
+        "{% set ns = namespace(t='') %}{% for m in messages if m.role %}{% set ns.t = ns.t + m.content | upper %}"
+        "{{ '<|%s|>' % m.role }}{{ m.content.split('e') | join('e') }}<|end|>\n{% endfor %}{% if add_generation_prompt "
+        "%}"
+        "<|assistant|>{% else %}{{ eos_token }}{% endif %}"
+        "{% set d %}{{ f(1, b='{:>4}'.format(2)) }}{{ strftime_now('%d %b') }}{{ {'a': [1, 2.5], 'b': messages} | "
+        "tojson(indent=2) }}"
+        "{{ messages | map(attribute='role') | list | sort | unique | join }}{{ ns.t | replace('A', 'bb') | indent | "
+        "trim }}"
+        "{% call f(1) %}in{% endcall %}{{ {1: 2, 2: 3, 3: 4, 4: 5, 5: 6, 6: 7, 7: 8, 8: 9, 9: 10} | dictsort }}{% "
+        "endset %}",
+        "{% for m in messages %}{{ m.role }}:{% if m.role == 'assistant' %}{% generation %}{{ m.content + eos_token }}"
+        "{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}"};
+    char path[sizeof folder + 32];
+    pl_error err = {0};
+    json_t *messages = json_pack("[s, [{s:s, s:s}, {s:s, s:s}, {s:s, s:s}, {s:s, s:s}]]", "2026-01-15T12:00:00", "role",
+        "user", "content", "Hello there", "role", "assistant", "content", "Yes", "role", "user", "content", "More",
+        "role", "assistant", "content", "No");
+    assert_non_null(messages);
+    snprintf(path, sizeof path, "%s/tokenizer_config.json", folder);
+    assert_int_equal(pl_file_write(&err, path, config, strlen(config)), 0);
+    snprintf(path, sizeof path, "%s/chat_template.jinja", folder);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(pl_file_write(&err, path, templates[i], strlen(templates[i])), 0);
+        assert_true(alloc_fail_run(i ? "chat, marked" : "chat, rendered", use_chat, messages) >= 20);
+    }
+    json_decref(messages);
+}
+
 static int make_folder(void **state)
 {
     (void)state;
@@ -194,6 +251,7 @@ int main(void)
         cmocka_unit_test(test_json),
         cmocka_unit_test(test_arch),
         cmocka_unit_test(test_tokenizer),
+        cmocka_unit_test(test_chat),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
