@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "api/config.h"
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -243,6 +244,38 @@ static int remove_folder(void **state)
     return pl_dir_remove(&err, folder);
 }
 
+static int use_config(pl_error *err, void *user)
+{
+    static const char text[] = "model: m\ndata: [d, e]\nmethod: lora\ndata.fields: {prompt: q}\n"
+                               "lora: {targets: [q, k], rank_pattern: {q: 2}, layers: [0, 1], modules_to_save: [h]}\n";
+    static char flag[] = "--lora.alpha_pattern", value[] = "q=3";
+    char *argv[] = {flag, value};
+    const char *positional[2];
+    int npositional, rc = 0;
+    pl_config config = {0}, back = {0};
+    pl_buf out = {0};
+    (void)user;
+    PL_GO(done, pl_config_open(err, &config));
+    PL_GO(done, pl_config_flags(err, &config, PL_CMD_TRAIN, 2, argv, positional, &npositional));
+    PL_GO(done, pl_config_parse(err, &config, "run.yaml", text, sizeof text - 1));
+    PL_GO(done, pl_config_check(err, &config, PL_CMD_TRAIN));
+    PL_GO(done, pl_config_print(err, &config, PL_YAML_RESOLVED, &out));
+    PL_GO(done, pl_config_open(err, &back));
+    PL_GO(done, pl_config_parse(err, &back, "out/run.yaml", pl_buf_text(&out), out.size));
+    PL_GO(done, pl_config_compare(err, &config, &back, "out"));
+done:
+    pl_buf_free(&out);
+    pl_config_close(&back);
+    pl_config_close(&config);
+    return rc;
+}
+
+static void test_config(void **state)
+{
+    (void)state;
+    assert_true(alloc_fail_run("config", use_config, NULL) >= 100);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -252,6 +285,7 @@ int main(void)
         cmocka_unit_test(test_arch),
         cmocka_unit_test(test_tokenizer),
         cmocka_unit_test(test_chat),
+        cmocka_unit_test(test_config),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
