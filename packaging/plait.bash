@@ -21,8 +21,8 @@ _plait()
         --method) words="full lora" ;;
         --precision) words="f32 bf16" ;;
         --data) files=f ;;
-        --data.format) words="auto text completion instruction question messages conversations tokens" ;;
-        --data.template) words="auto none" files=f ;;
+        --data.format) words="auto text completion alpaca qa messages sharegpt tokens" ;;
+        --data.template) words="auto plain chat" files=f ;;
         --data.loss) words="auto answers all" ;;
         --data.overlong) words="cut drop" ;;
         --data.shuffle) words="true false" ;;
