@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "data/dataset_internal.h"
 #include "data/tokenizer.h"
+#include "model/batch.h"
 
 #define FORMAT_VERSION 1
 /* After so many bytes of pages touched, the mapping's pages are given back: they stay in the system's cache, but do not
@@ -291,4 +292,21 @@ pl_data_format pl_dataset_file_format(const pl_dataset *d, size_t file)
 bool pl_dataset_cached(const pl_dataset *d)
 {
     return d->found;
+}
+
+int pl_row_show(pl_error *err, const pl_tokenizer *tokenizer, pl_row row, pl_buf *text, pl_spans *trained)
+{
+    pl_decoder *decoder;
+    PL_TRY(pl_decoder_open(err, tokenizer, false, &decoder));
+    int rc = 0;
+    for (int64_t i = 0; i < row.n; i++) {
+        size_t begin = text->size;
+        PL_GO(done, pl_decoder_push(err, decoder, row.ids[i], text));
+        if (i + 1 == row.n) PL_GO(done, pl_decoder_finish(err, decoder, text));
+        bool target = i > 0 && (!row.labels || row.labels[i] != PL_NOT_TRAINED);
+        if (target) PL_GO(done, pl_spans_add(err, trained, begin, text->size));
+    }
+done:
+    pl_decoder_close(decoder);
+    return rc;
 }

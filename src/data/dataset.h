@@ -45,6 +45,7 @@
 
 struct pl_tokenizer;
 struct pl_chat;
+struct pl_spans;
 
 typedef enum pl_data_format {
     PL_DATA_AUTO,
@@ -140,6 +141,9 @@ size_t pl_dataset_files(const pl_dataset *dataset);
 /* The rows [*first, *first + *count) of a part are those of file `file`. */
 void pl_dataset_file_rows(const pl_dataset *dataset, pl_data_part part, size_t file, int64_t *first, int64_t *count);
 pl_data_format pl_dataset_file_format(const pl_dataset *dataset, size_t file); /* recognised or named */
-bool pl_dataset_cached(const pl_dataset *dataset);                             /* found, not built */
+/* Appends the text of a row, special tokens and all, and to `trained` which bytes of it trained tokens stand for. */
+int pl_row_show(
+    pl_error *err, const struct pl_tokenizer *tokenizer, pl_row row, pl_buf *text, struct pl_spans *trained);
+bool pl_dataset_cached(const pl_dataset *dataset); /* found, not built */
 
 #endif

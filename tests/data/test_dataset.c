@@ -249,6 +249,28 @@ static void test_tokens(void **state)
     pl_dataset_close(d);
 }
 
+static void test_show(void **state)
+{
+    (void)state;
+    pl_buf text = {0};
+    pl_spans trained = {0};
+    reset();
+    /* A character of three tokens, and a first token that is never a target. */
+    pl_dataset *d =
+        must_open(write_text("rows.jsonl", "{\"prompt\": \"say \", \"completion\": \"\xe4\xb8\xad!\"}\n{\"text\": 1, "
+                                           "\"prompt\": \"\", \"completion\": \"x\"}"));
+    assert_int_equal(pl_row_show(&err, tokenizer, pl_dataset_row(d, PL_DATA_TRAIN, 0), &text, &trained), 0);
+    assert_string_equal(text.data, "<s>say \xe4\xb8\xad!</s>");
+    assert_int_equal(trained.count, 1);
+    assert_int_equal(trained.items[0].begin, 7);
+    assert_int_equal(trained.items[0].end, text.size);
+    assert_int_equal(pl_row_show(&err, tokenizer, pl_dataset_row(d, PL_DATA_TRAIN, 1), &text, &trained), 0);
+    assert_string_equal(text.data + trained.items[1].begin, "x</s>");
+    pl_dataset_close(d);
+    pl_spans_free(&trained);
+    pl_buf_free(&text);
+}
+
 static void test_overlong(void **state)
 {
     (void)state;
@@ -595,6 +617,7 @@ int main(void)
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_errors),
         cmocka_unit_test(test_tokens),
+        cmocka_unit_test(test_show),
         cmocka_unit_test(test_overlong),
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_text),
