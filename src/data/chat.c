@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <xxhash.h>
+
 #include "base/file.h"
 #include "base/json.h"
 #include "data/chat_internal.h"
@@ -191,6 +193,17 @@ int pl_chat_from_text(
     }
     *out = chat;
     return rc;
+}
+
+int pl_chat_hash(pl_error *err, const pl_chat *chat, uint64_t *out)
+{
+    char *variables = json_dumps(chat->variables, JSON_COMPACT | JSON_SORT_KEYS);
+    if (!variables) return PL_FAIL_NOMEM(err);
+    const uint64_t parts[] = {chat->plain ? pl_template_hash(chat->plain) : 0,
+        chat->tool_use ? pl_template_hash(chat->tool_use) : 0, XXH3_64bits(variables, strlen(variables))};
+    free(variables);
+    *out = XXH3_64bits(parts, sizeof parts);
+    return 0;
 }
 
 /* ---- rendering ---- */

@@ -19,6 +19,9 @@ void pl_chat_free(pl_chat *chat); /* NULL is fine */
 /* One more variable for the template, like enable_thinking or strftime_now; replaces what it had under that name. */
 int pl_chat_set(pl_error *err, pl_chat *chat, const char *name, const json_t *value);
 
+/* The same hash, the same renderings, the date aside: of the templates' texts and the variables. */
+int pl_chat_hash(pl_error *err, const pl_chat *chat, uint64_t *out);
+
 /* Appends the text of a conversation: `messages` is a list of {role, content, ...}, `tools` a list of tools or NULL. */
 int pl_chat_render(pl_error *err, const pl_chat *chat, const json_t *messages, const json_t *tools,
     bool add_generation_prompt, pl_buf *out);

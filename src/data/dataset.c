@@ -9,6 +9,7 @@
 #include <xxhash.h>
 
 #include "base/file.h"
+#include "data/chat.h"
 #include "data/dataset_internal.h"
 #include "data/tokenizer.h"
 #include "model/batch.h"
@@ -39,12 +40,15 @@ static int add_string(pl_error *err, pl_buf *key, const char *text)
 static int compute_key(pl_error *err, const pl_data_config *c, const pl_data_model *m, uint64_t key[2])
 {
     pl_buf b = {0};
+    uint64_t chat = 0;
     int rc = 0;
+    if (m->chat) PL_GO(done, pl_chat_hash(err, m->chat, &chat));
     PL_GO(done, pl_buf_printf(err, &b, "%d;%d;%d;%d;%d;%lld;%a;%llu;%d;%d;", FORMAT_VERSION, c->format, c->template,
                     c->loss, c->overlong, (long long)c->sequence_length, c->validation_split,
                     (unsigned long long)(c->validation_split > 0 ? c->seed : 0), m->vocab, m->eos));
-    PL_GO(done, pl_buf_printf(err, &b, "%016llx;%016llx;",
-                    (unsigned long long)(m->tokenizer ? pl_tokenizer_hash(m->tokenizer) : 0), (unsigned long long)0));
+    PL_GO(
+        done, pl_buf_printf(err, &b, "%016llx;%016llx;",
+                  (unsigned long long)(m->tokenizer ? pl_tokenizer_hash(m->tokenizer) : 0), (unsigned long long)chat));
     for (size_t i = 0; i < c->field_count; i++) {
         PL_GO(done, add_string(err, &b, c->fields[i]));
         PL_GO(done, add_string(err, &b, c->names[i]));
@@ -159,6 +163,11 @@ static int open_rows(pl_error *err, const pl_log *log, const pl_data_config *con
 static int check_part(
     pl_error *err, const pl_data_config *config, const pl_data_model *model, const pl_data_stats *s, const char *what)
 {
+    if (s->rows == 0 && s->examples == 0 && config->validation_split > 0) {
+        return PL_FAIL(err, PL_EINPUT,
+            "no row is left for %s: the validation split of %g left it none; there are too few", what,
+            config->validation_split);
+    }
     if (s->rows == 0) {
         return PL_FAIL(err, PL_EINPUT,
             "no row is left for %s: of %lld examples %lld have no token to train (no answer, an empty text, all labels "
@@ -184,6 +193,17 @@ static int check_rows(pl_error *err, const pl_data_config *config, const pl_data
     if (train) PL_TRY(check_part(err, config, model, &d->cache.stats[PL_DATA_TRAIN], "training"));
     if (validation) PL_TRY(check_part(err, config, model, &d->cache.stats[PL_DATA_VALIDATION], "validation"));
     return 0;
+}
+
+static void warn(const pl_log *log, const pl_dataset *d)
+{
+    int64_t unwritten = 0;
+    for (int p = 0; p < PL_DATA_PARTS; p++) unwritten += d->cache.stats[p].calls_unwritten;
+    if (unwritten == 0) return;
+    pl_logf(log, PL_LOG_WARNING,
+        "%lld conversations have tools or calls that the model's chat template does not write; they are trained "
+        "without",
+        (long long)unwritten);
 }
 
 static int check_config(pl_error *err, const pl_data_config *c)
@@ -223,6 +243,7 @@ int pl_dataset_open(pl_error *err, const pl_log *log, const pl_data_config *conf
         .names = &names};
     PL_GO(failed, open_rows(err, log, config, &rules, threads, d));
     PL_GO(failed, check_rows(err, config, model, d));
+    warn(log, d);
     *out = d;
     return 0;
 failed:

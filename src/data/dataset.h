@@ -111,6 +111,7 @@ typedef struct pl_data_stats {
     int64_t dropped_overlong;         /* longer than sequence_length, and to be dropped */
     int64_t dropped_cut;              /* rows whose trained tokens were all cut off */
     int64_t dropped_untrained;        /* rows that had none: no answer, an empty text, labels all -100 */
+    int64_t calls_unwritten;          /* conversations with tools or calls that the chat template leaves out */
     int64_t longest;                  /* row */
     int64_t lengths[PL_DATA_LENGTHS]; /* [i]: rows of 2^i to 2^(i+1) - 1 tokens */
 } pl_data_stats;

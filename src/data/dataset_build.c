@@ -83,9 +83,9 @@ static int fill(pl_error *err, builder *b, chunk *c)
         }
         if (b->format == PL_DATA_AUTO) PL_TRY(learn_format(err, b, &record));
         PL_TRY(pl_grow(err, &c->items, &c->capacity, c->count + 1, sizeof *c->items));
-        c->items[c->count++] =
-            (item){c->bytes.size, record.size, record.line, pl_data_part_of(b->config, b->file, b->examples++)};
+        size_t at = c->bytes.size;
         PL_TRY(pl_buf_append(err, &c->bytes, record.bytes, record.size));
+        c->items[c->count++] = (item){at, record.size, record.line, pl_data_part_of(b->config, b->file, b->examples++)};
     }
     return 0;
 }

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "data/chat.h"
 #include "data/dataset_internal.h"
 #include "data/tokenizer.h"
 #include "model/batch.h"
@@ -10,6 +11,8 @@ struct pl_encoder {
     const pl_data_rules *rules;
     pl_example example;
     pl_tokens tokens;
+    pl_buf text;           /* what a template wrote */
+    pl_spans trained;      /* bytes of it */
     int32_t *ids, *labels; /* of the row being made */
     size_t ids_capacity, labels_capacity;
 };
@@ -75,6 +78,8 @@ void pl_encoder_close(pl_encoder *e)
     if (!e) return;
     pl_example_free(&e->example);
     pl_tokens_free(&e->tokens);
+    pl_buf_free(&e->text);
+    pl_spans_free(&e->trained);
     free(e->ids);
     free(e->labels);
     free(e);
@@ -135,6 +140,49 @@ static int encode_plain(
     return emit(err, e, part, format == PL_DATA_TEXT, e->ids, all ? NULL : e->labels, (int64_t)n, rows);
 }
 
+static bool writes_name(const pl_buf *text, const json_t *call)
+{
+    const json_t *function = json_object_get(call, "function");
+    const json_t *name = json_object_get(function ? function : call, "name");
+    return !json_is_string(name) ||
+           memmem(pl_buf_text(text), text->size, json_string_value(name), json_string_length(name)) != NULL;
+}
+
+/* Many templates know nothing of tools and leave them out without a word, so it is counted. */
+static bool writes_calls(const pl_buf *text, const pl_example *x)
+{
+    bool all = true;
+    for (size_t i = 0; i < json_array_size(x->tools); i++) all &= writes_name(text, json_array_get(x->tools, i));
+    for (size_t i = 0; i < json_array_size(x->messages); i++) {
+        const json_t *calls = json_object_get(json_array_get(x->messages, i), "tool_calls");
+        for (size_t k = 0; k < json_array_size(calls); k++) all &= writes_name(text, json_array_get(calls, k));
+    }
+    return all;
+}
+
+static int encode_chat(pl_error *err, pl_encoder *e, pl_place place, pl_data_part part, pl_rows *rows)
+{
+    const pl_data_model *model = e->rules->model;
+    size_t n, span = 0;
+    pl_buf_clear(&e->text);
+    e->trained.count = 0;
+    if (pl_chat_render_trained(err, model->chat, e->example.messages, e->example.tools, &e->text, &e->trained) < 0) {
+        return pl_error_prefix(err, "%s:%lld", place.path, (long long)place.line);
+    }
+    rows->stats[part].calls_unwritten += !writes_calls(&e->text, &e->example);
+    PL_TRY(pl_tokenizer_encode(err, model->tokenizer, pl_buf_text(&e->text), e->text.size, false, &e->tokens));
+    PL_TRY(take_ids(err, e, false, &n));
+    PL_TRY(pl_data_check_ids(err, place, model, e->ids, n));
+    bool all = e->rules->loss == PL_DATA_LOSS_ALL;
+    for (size_t i = 0; i < n && !all; i++) {
+        int64_t begin = e->tokens.begin[i];
+        while (span < e->trained.count && (int64_t)e->trained.items[span].end <= begin) span++;
+        bool inside = span < e->trained.count && (int64_t)e->trained.items[span].begin <= begin;
+        e->labels[i] = inside ? e->ids[i] : PL_NOT_TRAINED;
+    }
+    return emit(err, e, part, false, e->ids, all ? NULL : e->labels, (int64_t)n, rows);
+}
+
 int pl_encode_json(pl_error *err, pl_encoder *e, pl_place place, const char *bytes, size_t size, pl_data_format format,
     pl_data_part part, pl_rows *rows)
 {
@@ -148,9 +196,7 @@ int pl_encode_json(pl_error *err, pl_encoder *e, pl_place place, const char *byt
     e->tokens.count = 0;
     switch (x->kind) {
     case PL_EXAMPLE_PLAIN: return encode_plain(err, e, place, format, part, rows);
-    case PL_EXAMPLE_CHAT:
-        return PL_FAIL(
-            err, PL_EUNSUPPORTED, "%s:%lld: conversations cannot be written yet", place.path, (long long)place.line);
+    case PL_EXAMPLE_CHAT: return encode_chat(err, e, place, part, rows);
     case PL_EXAMPLE_TOKENS: break;
     }
     return emit(err, e, part, false, x->ids, x->labelled ? x->labels : NULL, (int64_t)x->count, rows);

@@ -7,6 +7,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/buf.h"
 #include "base/error.h"
@@ -38,6 +39,7 @@ void pl_template_free(pl_template *t); /* NULL is fine */
    memory are bounded whatever the template does. On failure `out` and `generation` are as they were. */
 int pl_template_render(pl_error *err, const pl_template *t, const json_t *context, pl_buf *out, pl_spans *generation);
 
+uint64_t pl_template_hash(const pl_template *t); /* of its text */
 /* The template has a {% generation %} block. */
 bool pl_template_has_generation(const pl_template *t);
 

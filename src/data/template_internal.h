@@ -220,6 +220,7 @@ struct pl_template {
     pl_tstatement *body;
     pl_tnames names;
     bool has_generation;
+    uint64_t hash; /* of the text */
 };
 
 /* ---- a run ---- */

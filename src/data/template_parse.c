@@ -2,6 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <xxhash.h>
+
 #include "data/template_internal.h"
 
 enum { PARSE_LIMIT = 64 << 20 }; /* bytes that a parse tree may take */
@@ -285,6 +287,7 @@ int pl_template_parse(pl_error *err, const char *where, const char *text, size_t
     int rc;
     PL_TRY(pl_calloc(err, 1, sizeof *t, &t));
     p.template = t;
+    t->hash = XXH3_64bits(text, size);
     PL_GO(fail, pl_strdup(err, where, &t->where));
     PL_GO(fail, parse_template(&p, text, size));
     t->arena = p.run.arena;
@@ -307,4 +310,9 @@ void pl_template_free(pl_template *t)
 bool pl_template_has_generation(const pl_template *t)
 {
     return t->has_generation;
+}
+
+uint64_t pl_template_hash(const pl_template *t)
+{
+    return t->hash;
 }

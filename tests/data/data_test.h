@@ -14,6 +14,7 @@
 #include <zstd.h>
 
 #include "base/file.h"
+#include "data/chat.h"
 #include "data/tokenizer.h"
 
 static char test_folder[] = "/tmp/plait-data-test-XXXXXX";
@@ -139,6 +140,20 @@ static inline pl_tokenizer *test_tokenizer(void)
     if (pl_tokenizer_parse(&err, "test", j.data, j.size, &tokenizer) < 0) fail_msg("%s", err.message);
     pl_buf_free(&j);
     return tokenizer;
+}
+
+/* A chat template in the manner of ChatML, with calls and the number of tools. */
+static inline pl_chat *test_chat(void)
+{
+    static const char text[] =
+        "{% if tools %}<tools {{ tools | length }} {{ tools[0].function.name }}>{% endif %}"
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content or '' }}"
+        "{% for c in m.tool_calls or [] %}({{ c.function.name }} {{ c.function.arguments | tojson }}){% endfor %}"
+        "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+    pl_error err = {0};
+    pl_chat *chat = NULL;
+    if (pl_chat_from_text(&err, "test", text, sizeof text - 1, NULL, &chat) < 0) fail_msg("%s", err.message);
+    return chat;
 }
 
 #endif

@@ -7,6 +7,7 @@
 #include "model/batch.h"
 
 static pl_tokenizer *tokenizer;
+static pl_chat *chat;
 static pl_error err;
 static pl_buf logged;
 
@@ -121,6 +122,100 @@ static void test_formats(void **state)
     reset();
     model.eos = -1;
     check_rows("{\"text\": \"hello\"}", PL_DATA_TEXT, "[<s>hello]|");
+}
+
+#define USER(text) "<|im_start|>user\n" text "<|im_end|>\n"
+#define ASSISTANT(text) "<|im_start|>assistant\n[" text "<|im_end|>]\n"
+#define SYSTEM(text) "<|im_start|>system\n" text "<|im_end|>\n"
+#define TOOL(text) "<|im_start|>tool\n" text "<|im_end|>\n"
+
+static void test_chats(void **state)
+{
+    (void)state;
+    reset();
+    model.chat = chat;
+    check_rows("{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}, {\"role\": \"assistant\", \"content\": "
+               "\"hello\"}]}",
+        PL_DATA_MESSAGES, USER("hi") ASSISTANT("hello") "|");
+    check_rows(
+        "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"a\"}, {\"type\": "
+        "\"text\", "
+        "\"text\": \"b\"}]}, {\"role\": \"assistant\", \"content\": \"c\", \"loss_weight\": 1.0}, {\"role\": \"user\", "
+        "\"content\": \"d\"}, {\"role\": \"assistant\", \"content\": \"e\"}]}",
+        PL_DATA_MESSAGES, USER("ab") ASSISTANT("c") USER("d") ASSISTANT("e") "|");
+    check_rows(
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"add\"}, {\"role\": \"assistant\", \"content\": null, "
+        "\"tool_calls\": [{\"type\": \"function\", \"function\": {\"name\": \"f\", \"arguments\": {\"x\": 1}}}]}, "
+        "{\"role\": \"tool\", \"content\": \"2\"}, {\"role\": \"assistant\", \"content\": \"is 2\"}], \"tools\": "
+        "[{\"type\": \"function\", \"function\": {\"name\": \"f\"}}]}",
+        PL_DATA_MESSAGES, "<tools 1 f>" USER("add") ASSISTANT("(f {\"x\": 1})") TOOL("2") ASSISTANT("is 2") "|");
+    check_rows(
+        "{\"system\": \"be good\", \"conversations\": [{\"from\": \"human\", \"value\": \"add\"}, {\"from\": "
+        "\"function_call\", \"value\": \"{\\\"name\\\": \\\"f\\\", \\\"arguments\\\": {\\\"x\\\": 1}}\"}, {\"from\": "
+        "\"observation\", \"value\": \"2\"}, {\"from\": \"gpt\", \"value\": \"is 2\"}], \"tools\": \"[{\\\"name\\\": "
+        "\\\"f\\\"}]\"}",
+        PL_DATA_SHAREGPT,
+        "<tools 1 f>" SYSTEM("be good") USER("add") ASSISTANT("(f {\"x\": 1})") TOOL("2") ASSISTANT("is 2") "|");
+    check_rows(
+        "{\"conversations\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"gpt\", \"content\": \"b\"}]}",
+        PL_DATA_SHAREGPT, USER("a") ASSISTANT("b") "|");
+    assert_int_equal(logged.size, 0);
+    /* What this template does not write is told. */
+    check_rows(
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"b\"}], "
+        "\"tools\": [{\"name\": \"f\"}, {\"name\": \"gg\"}]}",
+        PL_DATA_MESSAGES, "<tools 2 f>" USER("a") ASSISTANT("b") "|");
+    assert_non_null(strstr(pl_buf_text(&logged), "1 conversations have tools or calls"));
+    /* Alpaca is a conversation where there is a template; a question and a completion only when asked for. */
+    check_rows(
+        "{\"instruction\": \"Add\", \"input\": \"1 2\", \"output\": \"3\", \"system\": \"s\", \"history\": [[\"a\", "
+        "\"b\"]]}",
+        PL_DATA_ALPACA, SYSTEM("s") USER("a") ASSISTANT("b") USER("Add\n1 2") ASSISTANT("3") "|");
+    check_rows("{\"question\": \"a\", \"answer\": \"b\"}", PL_DATA_QA, "<s>a\n[b</s>]|");
+    config.template = PL_DATA_TEMPLATE_CHAT;
+    check_rows("{\"question\": \"a\", \"answer\": \"b\"}", PL_DATA_QA, USER("a") ASSISTANT("b") "|");
+    check_rows("{\"prompt\": \"a\", \"completion\": \"b\"}", PL_DATA_COMPLETION, USER("a") ASSISTANT("b") "|");
+    check_rows("{\"text\": \"a\"}", PL_DATA_TEXT, "[<s>a</s>]|");
+    config.loss = PL_DATA_LOSS_ALL;
+    check_rows("{\"prompt\": \"a\", \"completion\": \"b\"}", PL_DATA_COMPLETION,
+        "[<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n]|");
+    config.template = PL_DATA_TEMPLATE_PLAIN;
+    config.loss = PL_DATA_LOSS_AUTO;
+    check_rows("{\"instruction\": \"Say\", \"output\": \"hm\"}", PL_DATA_ALPACA,
+        "<s>Below is an instruction that describes a task. Write a response that appropriately completes the "
+        "request.\n\n### Instruction:\nSay\n\n### Response:[hm</s>]|");
+}
+
+static void test_chat_errors(void **state)
+{
+    (void)state;
+    reset();
+    model.chat = chat;
+#define MESSAGES(turns) "\n{\"messages\": [" turns "]}"
+#define FROM(turns) "{\"conversations\": [" turns "]}"
+    check_error(MESSAGES(""), PL_EINPUT, "bad.jsonl:2: messages is empty");
+    check_error("{\"messages\": \"hi\"}", PL_EINPUT, "messages is a string; a list was expected");
+    check_error(MESSAGES("7"), PL_EINPUT, "message 1 is a whole number; an object was expected");
+    check_error(
+        MESSAGES("{\"content\": \"a\"}"), PL_EINPUT, "message 1 has neither role and content nor from and value");
+    check_error(MESSAGES("{\"role\": 1, \"content\": \"a\"}"), PL_EINPUT, "role of message 1 is a whole number");
+    check_error(MESSAGES("{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\"}"), PL_EINPUT,
+        "the content of message 2 is nothing; a string was expected");
+    check_error(MESSAGES("{\"role\": \"user\", \"content\": [{\"type\": \"image\", \"url\": \"x\"}]}"), PL_EINPUT,
+        "part 1 of the content of message 1 is of type \"image\"");
+    check_error(MESSAGES("{\"role\": \"assistant\", \"content\": \"a\", \"train\": false}"), PL_EUNSUPPORTED,
+        "train of message 1 asks for a weight of its own");
+    check_error(FROM("{\"from\": \"alien\", \"value\": \"a\"}"), PL_EINPUT, "from of message 1 is \"alien\"");
+    check_error(FROM("{\"from\": \"human\", \"value\": null}"), PL_EINPUT, "the value of message 1 is null");
+    check_error(FROM("{\"from\": \"function_call\", \"value\": \"f(1)\"}"), PL_EINPUT, "the call of message 1 is not");
+    check_error("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"tools\": \"no list\"}", PL_EINPUT,
+        "tools is not a list");
+    check_error(
+        "{\"instruction\": \"a\", \"output\": \"b\", \"history\": [\"a\"]}", PL_EINPUT, "history is not a list of");
+    check_error(MESSAGES("{\"role\": \"user\", \"content\": \"no answer\"}"), PL_EINPUT, "no row is left for training");
+    reset();
+    config.template = PL_DATA_TEMPLATE_CHAT;
+    check_error("{\"question\": \"a\", \"answer\": \"b\"}", PL_EINPUT, "or take data.template plain");
 }
 
 /* "field=name,field=name" into the config. */
@@ -600,12 +695,14 @@ static void test_many_rows(void **state)
 static int setup(void **state)
 {
     tokenizer = test_tokenizer();
+    chat = test_chat();
     return make_folder(state);
 }
 
 static int teardown(void **state)
 {
     pl_tokenizer_close(tokenizer);
+    pl_chat_free(chat);
     pl_buf_free(&logged);
     return remove_folder(state);
 }
@@ -614,6 +711,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_formats),
+        cmocka_unit_test(test_chats),
+        cmocka_unit_test(test_chat_errors),
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_errors),
         cmocka_unit_test(test_tokens),
