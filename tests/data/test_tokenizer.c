@@ -254,9 +254,68 @@ static void test_config(void **state)
     ok(&err, pl_dir_remove(&err, folder));
 }
 
+static pl_tokenizer *parse(const char *json)
+{
+    pl_error err = {0};
+    pl_tokenizer *t;
+    ok(&err, pl_tokenizer_parse(&err, "test", json, strlen(json), &t));
+    return t;
+}
+
+/* Of equal merges the leftmost comes first, however long the word is: an odd letter is left over at the end. */
+static void test_ties(void **state)
+{
+    (void)state;
+    pl_tokenizer *t = parse("{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"aa\": 1, \"aaaa\": 2}, "
+                            "\"merges\": [\"a a\", \"aa aa\"]}}");
+    static const size_t sizes[] = {5, 21, 61, 201, 2001};
+    char text[2001];
+    memset(text, 'a', sizeof text);
+    for (int i = 0; i < PL_COUNT(sizes); i++) {
+        pl_error err = {0};
+        pl_tokens tokens = {0};
+        ok(&err, pl_tokenizer_encode(&err, t, text, sizes[i], false, &tokens));
+        assert_int_equal(tokens.count, sizes[i] / 4 + 1);
+        for (size_t k = 0; k + 1 < tokens.count; k++) assert_int_equal(tokens.ids[k], 2);
+        assert_int_equal(tokens.ids[tokens.count - 1], 0);
+        pl_tokens_free(&tokens);
+    }
+    pl_tokenizer_close(t);
+}
+
+/* A byte-level piece may join the last byte of a character with the first of the next, so that the word must not be cut
+   between them. The bytes of the two characters are E5 A4 A9, E6 B0 94; the merge is of A9 and E6. */
+static void test_cuts(void **state)
+{
+    (void)state;
+    static const int32_t unit[] = {0xE5, 0xA4, 256, 0xB0, 0x94};
+    pl_error err = {0};
+    pl_buf json = {0}, text = {0};
+    pl_tokens tokens = {0};
+    ok(&err, pl_buf_puts(&err, &json,
+                 "{\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false}, \"model\": "
+                 "{\"type\": \"BPE\", \"merges\": [\"\xC2\xA9 \xC3\xA6\"], \"vocab\": {"));
+    int moved = 256; /* the bytes that are not visible themselves are U+0100 and on */
+    for (int b = 0; b < 256; b++) {
+        bool visible = (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
+        ok(&err, pl_buf_printf(&err, &json, "\"\\u%04x\": %d, ", visible ? b : moved++, b));
+    }
+    ok(&err, pl_buf_puts(&err, &json, "\"\xC2\xA9\xC3\xA6\": 256}}}"));
+    pl_tokenizer *t = parse(json.data);
+    for (int i = 0; i < 20; i++) ok(&err, pl_buf_puts(&err, &text, "\xE5\xA4\xA9\xE6\xB0\x94"));
+    ok(&err, pl_tokenizer_encode(&err, t, text.data, text.size, false, &tokens));
+    assert_int_equal(tokens.count, 20 * PL_COUNT(unit));
+    for (size_t i = 0; i < tokens.count; i++) assert_int_equal(tokens.ids[i], unit[i % PL_COUNT(unit)]);
+    pl_tokens_free(&tokens);
+    pl_buf_free(&text);
+    pl_buf_free(&json);
+    pl_tokenizer_close(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_cases), cmocka_unit_test(test_stories),
-        cmocka_unit_test(test_long_texts), cmocka_unit_test(test_config), cmocka_unit_test(test_appending)};
+        cmocka_unit_test(test_long_texts), cmocka_unit_test(test_config), cmocka_unit_test(test_ties),
+        cmocka_unit_test(test_cuts), cmocka_unit_test(test_appending)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,7 +19,7 @@ texts = [
     "", " ", "  ", "a", " the", "the dog", "The quick  brown   fox\n\njumps\t over\r\n the  lazy dog. ",
     "  leading and trailing  ", "don't they're we'LL I'M 'Ll 'S", "1 12 123 1234 12345 1234567890 ¹²³ ½ Ⅳ ٣",
     "天气很好，我们去公园玩。hello世界", "été e\u0301te\u0301 \u1e9b\u0323 ﬁ Å \u212b 각 \u1100\u1161\u11a8 か\u3099",
-    "😀 👩\u200d👩\u200d👧 🇩🇪 ❤\ufe0f", "a\u00a0b\u2003c\u3000d\u2028e\u0085f\u180eg\u200bh\ufeffi", "<s>the</s> <mask>x", "  <mask>  dog<mask>",
+    "😀 👩\u200d👩\u200d👧 🇩🇪 ❤\ufe0f", "a\u00a0b\u2003c\u3000d\u2028e\u0085f\u180eg\u200bh\ufeffi", "<s>the</s> <mask>x", "dog <mask> fox\u3000<mask>\n</s> \n x", "  <mask>  dog<mask>",
     "a<0x0A>b ▁c ▁▁ Ġd", "\x00\x01\x1f\x7f", "word words sword word", "x\u0323\u0301\u0307y\u0301\u0323", "İSTANBUL ΣΑΣ ß ẞ K ſ",
     "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
     "thethethethethethethethethethetheth" * 8, "!!! ... ,,, ?!? -- ((x)) [y] {z} \"q\" 'r' `s` ~t~ @u #v $w %x ^y &z *a +b =c |d \\e /f",
