@@ -1,0 +1,33 @@
+/* From logits to a token: the filters of Hugging Face's generate, in its order: repetition penalty, temperature, top-k,
+   top-p, min-p, softmax. */
+#ifndef PL_INFER_SAMPLING_H
+#define PL_INFER_SAMPLING_H
+
+#include "base/error.h"
+#include "base/rng.h"
+
+typedef struct pl_sampling {
+    bool greedy;               /* the likeliest token; temperature, top_k, top_p and min_p are not looked at */
+    double temperature;        /* > 0; 1: as it is */
+    int64_t top_k;             /* 0: off. Tokens as likely as the k-th stay */
+    double top_p;              /* 1: off. The fewest tokens that reach this probability together */
+    double min_p;              /* 0: off. Tokens at least this part as likely as the likeliest */
+    double repetition_penalty; /* 1: off. Keskar et al. 2019 */
+    uint64_t seed;
+} pl_sampling;
+
+typedef struct pl_sampler pl_sampler;
+
+/* For a vocabulary of that size; nothing is allocated after this. */
+int pl_sampler_open(pl_error *err, const pl_sampling *settings, int64_t vocab, pl_sampler **out);
+void pl_sampler_close(pl_sampler *sampler); /* NULL is fine */
+
+/* A token that came before, for the repetition penalty: prompt tokens too. */
+void pl_sampler_saw(pl_sampler *sampler, int32_t token);
+/* Probabilities [vocab] (0: filtered out), valid until the next call. */
+const double *pl_sampler_probabilities(pl_sampler *sampler, const float *logits);
+/* The next token. `index` numbers the draws: the same seed and index draw alike. PL_ENUMERIC for logits that are NaN.
+ */
+int pl_sampler_next(pl_error *err, pl_sampler *sampler, const float *logits, uint64_t index, int32_t *token);
+
+#endif
