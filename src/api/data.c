@@ -19,9 +19,9 @@ static int folder_of(pl_error *err, const pl_config *c, char **out)
 static int open_template(pl_error *err, const pl_config *c, const char *folder, pl_texts *texts)
 {
     const char *which = c->data.template ? c->data.template : "auto";
-    if (strcmp(which, "none") == 0) return 0;
+    if (strcmp(which, "plain") == 0) return 0;
     PL_TRY(pl_chat_open(err, folder, &texts->chat));
-    if (strcmp(which, "auto") == 0) return 0;
+    if (strcmp(which, "auto") == 0 || strcmp(which, "chat") == 0) return 0;
     pl_buf text = {0};
     pl_chat_free(texts->chat);
     texts->chat = NULL;
@@ -57,6 +57,14 @@ void pl_texts_close(pl_texts *texts)
 
 /* ---- dataset ---- */
 
+/* A template of the user's own stands in for the model's, which examples use as their format asks for. */
+static pl_data_template template_of(const pl_config *c)
+{
+    const char *which = c->data.template ? c->data.template : "auto";
+    if (strcmp(which, "plain") == 0) return PL_DATA_TEMPLATE_PLAIN;
+    return strcmp(which, "chat") == 0 ? PL_DATA_TEMPLATE_CHAT : PL_DATA_TEMPLATE_AUTO;
+}
+
 static int open_dataset(pl_error *err, const pl_log *log, const pl_config *c, const pl_arch *arch, pl_run_data *d)
 {
     char *cache = NULL;
@@ -81,7 +89,7 @@ static int open_dataset(pl_error *err, const pl_log *log, const pl_config *c, co
         .fields = (const char *const *)c->data.fields.keys,
         .names = (const char *const *)c->data.fields.texts,
         .field_count = (size_t)c->data.fields.count,
-        .template = PL_DATA_TEMPLATE_AUTO,
+        .template = template_of(c),
         .loss = (pl_data_loss)c->data.loss,
         .overlong = (pl_data_overlong)c->data.overlong,
         .sequence_length = length,
@@ -110,7 +118,8 @@ static int open_loader(
         .epochs = training ? (c->train.steps != PL_INT_UNSET ? 0 : c->train.epochs) : 1,
         .shuffle = training && c->data.shuffle,
         .seed = (uint64_t)c->train.seed,
-        .weights = training && c->data.weights.count ? c->data.weights.items : NULL};
+        .weights = c->data.weights.items,
+        .weight_count = training ? (size_t)c->data.weights.count : 0};
     return pl_loader_open(err, dataset, &config, out);
 }
 

@@ -227,6 +227,11 @@ int pl_loader_find_largest(pl_error *err, pl_loader *l, int64_t first, int64_t e
 
 /* ---- opening ---- */
 
+static double weight_of(const pl_loader *l, size_t file)
+{
+    return file < l->config.weight_count ? l->config.weights[file] : 0;
+}
+
 static int set_weights(pl_error *err, pl_loader *l)
 {
     double sum = 0, so_far = 0;
@@ -238,7 +243,7 @@ static int set_weights(pl_error *err, pl_loader *l)
     PL_TRY(pl_calloc(err, l->files, sizeof *l->block_drawn, &l->block_drawn));
     l->block = -1;
     for (size_t i = 0; i < l->files; i++) {
-        double w = l->config.weights[i];
+        double w = weight_of(l, i);
         pl_dataset_file_rows(l->dataset, l->config.part, i, &l->first[i], &l->count[i]);
         if (!(w >= 0) || !isfinite(w)) {
             return PL_FAIL(err, PL_EUSAGE, "the weight of data file %zu is %g; it must be 0 or more", i + 1, w);
@@ -250,7 +255,7 @@ static int set_weights(pl_error *err, pl_loader *l)
     }
     if (!(sum > 0)) return PL_FAIL(err, PL_EUSAGE, "the weights of the data files are all 0");
     for (size_t i = 0; i < l->files; i++) {
-        so_far += l->config.weights[i];
+        so_far += weight_of(l, i);
         l->share[i] = so_far >= sum ? 1 : so_far / sum; /* the same sum in the same order: 1 after the last weight */
     }
     return 0;
@@ -294,7 +299,7 @@ int pl_loader_open(pl_error *err, pl_dataset *dataset, const pl_loader_config *c
     int rc = 0;
     PL_GO(failed, check(err, l));
     if (config->epochs > 0) l->limit = (int64_t)fmax(1, ceil(config->epochs * (double)l->rows - 1e-6));
-    if (config->weights) PL_GO(failed, set_weights(err, l));
+    if (config->weight_count) PL_GO(failed, set_weights(err, l));
     *out = l;
     return 0;
 failed:

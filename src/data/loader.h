@@ -22,7 +22,8 @@ typedef struct pl_loader_config {
     double epochs;              /* 0: endless */
     bool shuffle;
     uint64_t seed;
-    const double *weights; /* one for each of the data set's files; NULL: each row once an epoch */
+    const double *weights; /* of the data set's first weight_count files; the others are not drawn from */
+    size_t weight_count;   /* 0: each row once an epoch */
 } pl_loader_config;
 
 typedef struct pl_loader pl_loader; /* one thread at a time */

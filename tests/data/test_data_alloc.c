@@ -24,7 +24,8 @@ static int use_dataset(pl_error *err, void *user)
         .cache_dir = cache};
     const pl_data_model model = {.tokenizer = tokenizer, .vocab = TEST_VOCAB, .eos = TEST_EOS};
     const double weights[] = {1, 2, 1};
-    const pl_loader_config order = {.micro_batch_tokens = 20, .accumulation = 2, .epochs = 2, .weights = weights};
+    const pl_loader_config order = {
+        .micro_batch_tokens = 20, .accumulation = 2, .epochs = 2, .weights = weights, .weight_count = 3};
     pl_dataset *dataset = NULL;
     pl_loader *loader = NULL;
     pl_batch batch = {0};

@@ -236,7 +236,7 @@ static void test_weights(void **state)
     int64_t drawn[3], block[3];
     for (int shuffle = 0; shuffle < 2; shuffle++) {
         pl_loader_config config = {
-            .micro_batch = 1, .accumulation = 1, .shuffle = shuffle, .seed = 3, .weights = weights};
+            .micro_batch = 1, .accumulation = 1, .shuffle = shuffle, .seed = 3, .weights = weights, .weight_count = 3};
         pl_loader *l = open_loader(files, &config);
         draw(l, 0, 20480, drawn, !shuffle);
         assert_in_range(drawn[0], 2048 - 20, 2048 + 20);
@@ -257,7 +257,14 @@ static void test_weights(void **state)
         draw(l, 0, 3000, drawn, !shuffle);
         assert_int_equal(drawn[1], 3000);
         pl_loader_close(l);
+        config.weights = &uneven[1]; /* the other files have none */
+        config.weight_count = 1;
+        l = open_loader(files, &config);
+        draw(l, 0, 3000, drawn, !shuffle);
+        assert_int_equal(drawn[0], 3000);
+        pl_loader_close(l);
         config.weights = tiny;
+        config.weight_count = 3;
         l = open_loader(files, &config);
         draw(l, 0, 200000, drawn, false);
         assert_in_range(drawn[0], 5, 40);
@@ -289,9 +296,10 @@ static void test_refused(void **state)
     check_refused(
         &(pl_loader_config){.micro_batch_tokens = 1, .accumulation = 1}, PL_EUSAGE, "longest row has 2 tokens");
     check_refused(&(pl_loader_config){.micro_batch = 1, .accumulation = 1, .epochs = -1}, PL_EUSAGE, "train.epochs");
-    check_refused(
-        &(pl_loader_config){.micro_batch = 1, .accumulation = 1, .weights = negative}, PL_EUSAGE, "file 2 is -1");
-    check_refused(&(pl_loader_config){.micro_batch = 1, .accumulation = 1, .weights = none}, PL_EUSAGE, "all 0");
+    check_refused(&(pl_loader_config){.micro_batch = 1, .accumulation = 1, .weights = negative, .weight_count = 3},
+        PL_EUSAGE, "file 2 is -1");
+    check_refused(&(pl_loader_config){.micro_batch = 1, .accumulation = 1, .weights = none, .weight_count = 3},
+        PL_EUSAGE, "all 0");
     check_refused(&(pl_loader_config){.part = PL_DATA_VALIDATION, .micro_batch = 1, .accumulation = 1}, PL_EINPUT,
         "no row for validation");
 }
