@@ -1,9 +1,9 @@
 /* A reader of JSON that keeps nothing: vocabularies have hundreds of thousands of entries, for which a tree of values
    would cost more time and memory than the tokenizer itself. Of the small parts it makes jansson's values. */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/number.h"
 #include "data/tokenizer_internal.h"
 
 enum { MAX_DEPTH = 200 };
@@ -195,8 +195,7 @@ int pl_scan_real(pl_scan *r, double *out)
     if (size >= sizeof copy) return pl_scan_fail(r, "a number has %zu digits", size);
     memcpy(copy, from, size);
     copy[size] = 0;
-    *out = strtod(copy, NULL);
-    return 0;
+    return pl_parse_real(copy, out) ? 0 : pl_scan_fail(r, "%s is too large a number", copy);
 }
 
 static int skip_word(pl_scan *r, const char *word)
@@ -309,7 +308,6 @@ static int read_number(pl_scan *r, json_t **out)
     }
     r->p = from;
     PL_TRY(pl_scan_real(r, &real));
-    if (!isfinite(real)) return pl_scan_fail(r, "a number is too large");
     *out = json_real(real);
     return 0;
 }
