@@ -179,27 +179,48 @@ static json_t *stats_of(const pl_data_stats *s)
         (json_int_t)s->dropped_untrained, "lengths", lengths);
 }
 
-/* The first row as [{text or ids, trained}], runs of tokens that are trained or not. */
+/* Ids in place of text, for data without a tokenizer. */
+static int show_ids(pl_error *err, pl_row row, pl_buf *text, pl_spans *trained)
+{
+    for (int64_t i = 0; i < row.n; i++) {
+        size_t begin = text->size;
+        PL_TRY(pl_buf_printf(err, text, "%s%d", i ? " " : "", row.ids[i]));
+        if (i == 0 || (row.labels && row.labels[i] < 0)) continue;
+        PL_TRY(pl_grow(err, &trained->items, &trained->capacity, trained->count + 1, sizeof *trained->items));
+        trained->items[trained->count++] = (pl_span){begin, text->size};
+    }
+    return 0;
+}
+
+static int add_run(pl_error *err, json_t *runs, const char *text, size_t size, bool trained)
+{
+    if (size == 0) return 0;
+    json_t *run = json_pack("{s:o, s:b}", "text", json_stringn(text, size), "trained", (int)trained);
+    return json_array_append_new(runs, run) == 0 ? 0 : PL_FAIL_NOMEM(err);
+}
+
+/* The first row as [{text, trained}]. */
 static int example_of(pl_error *err, pl_run_data *data, json_t **out)
 {
     pl_row row = pl_dataset_row(data->dataset, PL_DATA_TRAIN, 0);
     pl_buf text = {0};
+    pl_spans spans = {0};
     json_t *runs = json_array();
+    size_t at = 0;
     int rc = runs ? 0 : PL_FAIL_NOMEM(err);
-    for (int64_t from = 0, to; from < row.n && rc == 0; from = to) {
-        bool trained = from > 0 && (!row.labels || row.labels[from] >= 0);
-        for (to = from + 1; to < row.n && (!row.labels || row.labels[to] >= 0) == trained; to++) continue;
-        pl_buf_clear(&text);
-        if (data->texts.tokenizer) {
-            rc = pl_tokenizer_decode(err, data->texts.tokenizer, row.ids + from, (size_t)(to - from), false, &text);
-        }
-        for (int64_t i = from; i < to && rc == 0 && !data->texts.tokenizer; i++) {
-            rc = pl_buf_printf(err, &text, "%s%d", i > from ? " " : "", row.ids[i]);
-        }
-        json_t *run = rc == 0 ? json_pack("{s:s, s:b}", "text", pl_buf_text(&text), "trained", (int)trained) : NULL;
-        if (rc == 0 && json_array_append_new(runs, run) != 0) rc = PL_FAIL_NOMEM(err);
+    if (rc == 0) {
+        rc = data->texts.tokenizer ? pl_row_show(err, data->texts.tokenizer, row, &text, &spans)
+                                   : show_ids(err, row, &text, &spans);
     }
+    for (size_t i = 0; i < spans.count && rc == 0; i++) {
+        pl_span s = spans.items[i];
+        rc = add_run(err, runs, pl_buf_text(&text) + at, s.begin - at, false);
+        if (rc == 0) rc = add_run(err, runs, pl_buf_text(&text) + s.begin, s.end - s.begin, true);
+        at = s.end;
+    }
+    if (rc == 0) rc = add_run(err, runs, pl_buf_text(&text) + at, text.size - at, false);
     pl_buf_free(&text);
+    free(spans.items);
     if (rc < 0) json_decref(runs);
     *out = rc < 0 ? NULL : runs;
     return rc;
