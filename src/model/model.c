@@ -179,9 +179,9 @@ pl_model_counts pl_model_count(const pl_model *model)
     for (int i = 0; i < model->nparams; i++) {
         const pl_param *p = model->params[i];
         if (p->role == PL_ROLE_DERIVED) continue;
-        counts.all += pl_param_numel(p);
         /* PEFT keeps the original beside the copy that trains; an untied head's original is the embedding's. */
-        if (p->saved_module && !p->source_name) counts.all += pl_param_numel(p);
+        if (!p->source_name) counts.all += pl_param_numel(p);
+        if (p->saved_module) counts.all += pl_param_numel(p);
         if (p->trainable) counts.trainable += pl_param_numel(p);
     }
     return counts;

@@ -32,7 +32,7 @@ typedef struct pl_param {
     pl_role role;
     bool trainable, decay; /* decay: weight decay applies */
     bool in_adapter;       /* it is kept in the adapter's file */
-    bool saved_module;     /* a copy of PEFT's modules_to_save: it goes into the adapter's file */
+    bool saved_module;     /* of modules_to_save: PEFT keeps the original beside the copy that trains */
     bool keep_f32;         /* operators read it in f32 whatever the model's dtype (and never from a mapping) */
     bool is_private;       /* its values are changed at start (PiSSA, OLoRA): it must not be a file's mapping */
     float lr_scale;        /* LoRA+: B learns faster */

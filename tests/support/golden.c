@@ -21,16 +21,10 @@ static int find(pl_error *err, void *user, const pl_param *param, pl_host_tensor
     const char *name = param->source_name ? param->source_name : param->name;
     const pl_st_tensor *t = NULL;
     char key[512];
-    if (g->adapter) {
-        /* PEFT's name of it; a bias of an adapted module lies one level deeper. */
-        snprintf(key, sizeof key, "base_model.model.%s", param->name);
-        t = pl_safetensors_find(g->adapter, key);
-        const char *leaf = strrchr(param->name, '.');
-        if (!t && leaf) {
-            snprintf(
-                key, sizeof key, "base_model.model.%.*s.base_layer%s", (int)(leaf - param->name), param->name, leaf);
-            t = pl_safetensors_find(g->adapter, key);
-        }
+    if (g->adapter && param->in_adapter) {
+        t = pl_safetensors_find(g->adapter, golden_key(g, param, "", key));
+        *found = t != NULL;
+        if (!t) return PL_FAIL(err, PL_EINPUT, "%s is not in the adapter", key);
     }
     if (!t) t = pl_safetensors_find(g->weights, name);
     *found = t != NULL;
@@ -93,11 +87,13 @@ static void open_files(golden *g, const char *model_dir, const char *case_dir)
 
 void golden_open(golden *g, const char *model_dir, const char *case_dir, const golden_options *options)
 {
-    *g = (golden){0};
+    *g = (golden){.slack = 1};
     open_files(g, model_dir, case_dir);
     CHECK(g, pl_model_open(&g->err, &g->arch, options->dtype, &g->model));
     if (g->adapter) {
-        CHECK(g, -1);
+        char path[1024];
+        snprintf(path, sizeof path, "%s/adapter_config.json", case_dir);
+        CHECK(g, pl_lora_config_read(&g->err, path, &g->lora));
         CHECK(g, pl_model_adapt(&g->err, g->model, &g->lora, options->training, false, 1, case_dir));
     } else if (options->training) {
         CHECK(g, pl_model_train_all(&g->err, g->model, NULL, 0, ""));
@@ -116,8 +112,8 @@ void golden_open(golden *g, const char *model_dir, const char *case_dir, const g
         .capacity = {.tokens = g->batch.tokens,
             .max_length = g->batch.max_length,
             .sequences = g->batch.nsequences,
-            .saved_bytes = 32 << 20,
-            .work_bytes = 32 << 20}};
+            .saved_bytes = 4 << 20,
+            .work_bytes = 4 << 20}};
     pl_source source = {.user = g, .find = find};
     CHECK(g, pl_engine_open(&g->err, NULL, g->device, &g->mem, g->model, &config, &source, &g->engine));
 }
@@ -133,6 +129,22 @@ void golden_close(golden *g)
     pl_lora_config_free(&g->lora);
     json_decref(g->info);
     pl_batch_close(&g->batch);
+}
+
+const char *golden_key(const golden *g, const pl_param *param, const char *prefix, char key[512])
+{
+    if (!g->adapter) {
+        snprintf(key, 512, "%s%s", prefix, param->name);
+        return key;
+    }
+    /* A bias of an adapted module lies one level deeper. */
+    const char *leaf = strrchr(param->name, '.'), *deeper = "";
+    for (int i = 0; i < g->model->nlinears; i++) {
+        const pl_linear *lin = g->model->linears[i];
+        if (lin->lora && lin->bias == param) deeper = ".base_layer";
+    }
+    snprintf(key, 512, "%sbase_model.model.%.*s%s%s", prefix, (int)(leaf - param->name), param->name, deeper, leaf);
+    return key;
 }
 
 bool golden_has(const golden *g, const char *name)
