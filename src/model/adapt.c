@@ -81,8 +81,51 @@ static void train_with_adapter(pl_param *p, bool train)
     p->in_adapter = true;
 }
 
+/* A tied head's weight is the embedding's. */
+static bool borrows_weight(const pl_linear *lin)
+{
+    size_t length = module_length(lin->weight->name);
+    return strlen(lin->name) != length || strncmp(lin->weight->name, lin->name, length) != 0;
+}
+
+/* What the ways to begin ask of a layer. PiSSA and OLoRA change its weight. */
+static int check_init(pl_error *err, const pl_linear *lin, const char *where)
+{
+    const pl_lora *lora = lin->lora;
+    int64_t most = lin->in < lin->out ? lin->in : lin->out;
+    const char *method = lora->init == PL_LORA_INIT_OLORA ? "olora" : "pissa";
+    if (lora->init == PL_LORA_INIT_ORTHOGONAL && lora->rank % 2 != 0) {
+        return PL_FAIL(err, PL_EUSAGE, "%s: r is %lld for %s; init_lora_weights orthogonal needs an even r", where,
+            (long long)lora->rank, lin->name);
+    }
+    if (lora->init != PL_LORA_INIT_PISSA && lora->init != PL_LORA_INIT_OLORA) return 0;
+    if (lora->rank > most) {
+        return PL_FAIL(err, PL_EUSAGE,
+            "%s: r is %lld for %s; init_lora_weights %s takes at most %lld of it (%lld x %lld)", where,
+            (long long)lora->rank, lin->name, method, (long long)most, (long long)lin->out, (long long)lin->in);
+    }
+    if (!(lora->scaling > 0)) {
+        return PL_FAIL(err, PL_EUSAGE, "%s: lora_alpha is not above 0 for %s; init_lora_weights %s needs that", where,
+            lin->name, method);
+    }
+    if (lora->init == PL_LORA_INIT_OLORA && lin->transposed) {
+        return PL_FAIL(err, PL_EUNSUPPORTED,
+            "%s: init_lora_weights olora is not defined for %s, whose weight lies transposed (Conv1D); pissa is", where,
+            lin->name);
+    }
+    if (borrows_weight(lin)) {
+        return PL_FAIL(err, PL_EUNSUPPORTED,
+            "%s: init_lora_weights %s changes the weight of %s, which it shares with the embedding; leave it out of "
+            "target_modules or choose another init_lora_weights",
+            where, method, lin->name);
+    }
+    lin->weight->is_private = true;
+    return 0;
+}
+
 /* Declares A, B and what else the configuration asks for; their initial values as PEFT's. */
-static int attach(pl_error *err, pl_model *model, pl_linear *lin, const pl_lora_config *c, bool train, float b_lr_ratio)
+static int attach(pl_error *err, pl_model *model, pl_linear *lin, const pl_lora_config *c, bool train, float b_lr_ratio,
+    const char *where)
 {
     int64_t r;
     double scaling;
@@ -90,7 +133,12 @@ static int attach(pl_error *err, pl_model *model, pl_linear *lin, const pl_lora_
     PL_TRY(pl_lora_scaling(err, c, lin->name, &scaling));
     PL_TRY(pl_calloc(err, 1, sizeof *lin->lora, &lin->lora));
     pl_lora *lora = lin->lora;
-    *lora = (pl_lora){.rank = r, .scaling = (float)scaling, .dropout = (float)c->lora_dropout};
+    *lora = (pl_lora){.rank = r,
+        .scaling = (float)scaling,
+        .dropout = (float)c->lora_dropout,
+        .init = c->init_lora_weights,
+        .niter = c->init_niter};
+    PL_TRY(check_init(err, lin, where));
 
     pl_param a = {.ndim = 2,
         .shape = {r, lin->in},
@@ -227,11 +275,13 @@ int pl_model_adapt(pl_error *err, pl_model *model, pl_lora_config *config, bool 
     PL_TRY(refuse(err, model, config, where));
     if (strict) PL_TRY(check_each(err, model, config, where));
     int adapted = 0;
+    config->fan_in_fan_out = false; /* as PEFT, whatever was said: it follows from the layers */
     for (int i = 0; i < model->nlinears; i++) {
         pl_lora_match match;
         PL_TRY(pl_lora_matches(err, config, model->linears[i]->name, &match));
         if (match != PL_LORA_YES) continue;
-        PL_TRY(attach(err, model, model->linears[i], config, train, b_lr_ratio));
+        PL_TRY(attach(err, model, model->linears[i], config, train, b_lr_ratio, where));
+        config->fan_in_fan_out |= model->linears[i]->transposed;
         adapted++;
     }
     if (adapted == 0) {

@@ -8,6 +8,7 @@
 #ifndef PL_MODEL_LINEAR_H
 #define PL_MODEL_LINEAR_H
 
+#include "model/lora_config.h"
 #include "model/param.h"
 #include "model/pass.h"
 #include "model/unit.h"
@@ -20,6 +21,8 @@ typedef struct pl_lora {
     pl_param *norm2;     /* DoRA: squared norms of the base weight's rows [out], f32, derived */
     int64_t rank;
     float scaling, dropout;
+    pl_lora_init init; /* how a and b begin, where no file gives them, and whether the base weight changes for it */
+    int64_t niter;     /* of PiSSA; -1: exact */
 } pl_lora;
 
 typedef struct pl_linear {

@@ -4,7 +4,9 @@
 #include <stdlib.h>
 
 #include "base/buf.h"
+#include "model/lora_init.h"
 #include "op/op.h"
+#include "tensor/convert.h"
 
 /* Elements made in host memory at a time; a multiple of 4, since a block of random numbers makes four. */
 #define CHUNK ((int64_t)1 << 18)
@@ -70,6 +72,95 @@ int pl_init_param(pl_run *run, const pl_param *param, uint64_t seed, pl_tensor t
     return pl_fill(run, pl_tensor_rows(to, param->zero_row, 1), 0);
 }
 
+/* Host memory of one adapter's start. */
+typedef struct start_memory {
+    float *weight, *a, *b;
+    uint16_t *half; /* for a weight that is not f32 */
+} start_memory;
+
+static int get_start_memory(pl_run *run, const pl_linear *lin, bool weight, start_memory *m)
+{
+    size_t n = (size_t)(lin->in * lin->out), r = (size_t)lin->lora->rank;
+    PL_TRY(pl_calloc(run->err, r * (size_t)lin->in, sizeof *m->a, &m->a));
+    PL_TRY(pl_calloc(run->err, r * (size_t)lin->out, sizeof *m->b, &m->b));
+    if (!weight) return 0;
+    PL_TRY(pl_calloc(run->err, n, sizeof *m->weight, &m->weight));
+    if (lin->weight->value.dtype == PL_F32) return 0;
+    return pl_calloc(run->err, n, sizeof *m->half, &m->half);
+}
+
+static int fetch_weight(pl_run *run, pl_tensor w, start_memory *m)
+{
+    void *to = m->half ? (void *)m->half : (void *)m->weight;
+    run->device->ops->copy_out(run->device, to, w.data, pl_tensor_bytes(w));
+    if (!m->half) return 0;
+    return pl_convert(run->err, m->weight, PL_F32, m->half, w.dtype, pl_tensor_numel(w));
+}
+
+static int put_weight(pl_run *run, pl_tensor w, start_memory *m)
+{
+    if (m->half) PL_TRY(pl_convert(run->err, m->half, w.dtype, m->weight, PL_F32, pl_tensor_numel(w)));
+    void *from = m->half ? (void *)m->half : (void *)m->weight;
+    run->device->ops->copy_in(run->device, w.data, from, pl_tensor_bytes(w));
+    return 0;
+}
+
+/* Into the master where there is one, and into what operators read. */
+static int put_param(pl_run *run, const pl_store *store, const pl_param *p, const float *values)
+{
+    int64_t mark = pl_stack_mark(run->work);
+    pl_tensor f32 = pl_store_state(store, p, PL_STATE_MASTER);
+    if (pl_tensor_none(f32)) PL_TRY(pl_stack_push(run->err, run->work, PL_F32, p->ndim, p->shape, &f32));
+    if (values) run->device->ops->copy_in(run->device, f32.data, values, pl_tensor_bytes(f32));
+    if (f32.data != p->value.data) PL_TRY(pl_copy(run, p->value, f32));
+    pl_stack_pop(run->work, mark);
+    return 0;
+}
+
+/* The adapter's start that takes arithmetic on whole matrices, in host memory. */
+static int start_by_matrices(pl_run *run, pl_store *store, const pl_linear *lin, uint64_t seed, const bool *found)
+{
+    const pl_lora *lora = lin->lora;
+    bool given = found[lora->a->id] && found[lora->b->id], changes = lora->init != PL_LORA_INIT_ORTHOGONAL;
+    if (given && !changes) return 0;
+    pl_lora_start start = {.name = lin->name,
+        .init = lora->init,
+        .niter = lora->niter,
+        .in = lin->in,
+        .out = lin->out,
+        .r = lora->rank,
+        .transposed = lin->transposed,
+        .scaling = lora->scaling,
+        .seed = changes ? 0 : seed,
+        .domain = lin->id};
+    /* The work stack is held as long as the host's memory is, for no other reason than that a plan then counts it. */
+    pl_tensor w = lin->weight->value;
+    int64_t mark = pl_stack_mark(run->work),
+            bytes = pl_lora_start_bytes(&start) + 4 * lora->rank * (lin->in + lin->out);
+    if (changes) bytes += lin->in * lin->out * (w.dtype == PL_F32 ? 4 : 6);
+    void *held;
+    PL_TRY(pl_stack_push_bytes(run->err, run->work, bytes, &held));
+    start_memory m = {0};
+    int rc = 0;
+    if (w.data) { /* not on a dry device */
+        PL_GO(done, get_start_memory(run, lin, changes, &m));
+        if (changes) PL_GO(done, fetch_weight(run, w, &m));
+        PL_GO(done, pl_lora_start_make(run->err, &start, m.weight, m.a, m.b));
+        if (changes) PL_GO(done, put_weight(run, w, &m));
+    }
+    pl_stack_pop(run->work, mark);
+    if (!given) {
+        PL_GO(done, put_param(run, store, lora->a, m.a));
+        PL_GO(done, put_param(run, store, lora->b, m.b));
+    }
+done:
+    free(m.weight);
+    free(m.half);
+    free(m.a);
+    free(m.b);
+    return rc;
+}
+
 static int start_magnitude(pl_run *run, pl_store *store, const pl_linear *lin)
 {
     pl_param *p = lin->lora->magnitude;
@@ -77,13 +168,31 @@ static int start_magnitude(pl_run *run, pl_store *store, const pl_linear *lin)
     return pl_linear_weight_norm(run, lin, pl_tensor_none(master) ? p->value : master);
 }
 
-int pl_init_adapters(pl_run *run, pl_model *model, pl_store *store, const bool *found)
+static int start_adapter(pl_run *run, pl_store *store, const pl_linear *lin, uint64_t seed, const bool *found)
+{
+    const pl_lora *lora = lin->lora;
+    switch (lora->init) {
+    case PL_LORA_INIT_PISSA:
+    case PL_LORA_INIT_OLORA:
+    case PL_LORA_INIT_ORTHOGONAL: PL_TRY(start_by_matrices(run, store, lin, seed, found)); break;
+    case PL_LORA_INIT_DEFAULT:
+    case PL_LORA_INIT_RANDOM:
+    case PL_LORA_INIT_GAUSSIAN:
+    case PL_LORA_INIT_LOFTQ: break;
+    case PL_LORA_INIT_EVA:
+        if (found[lora->a->id]) break;
+        return PL_FAIL(run->err, PL_EUNSUPPORTED,
+            "%s: init_lora_weights eva is for adapters that are there already; none can be begun with it", lin->name);
+    }
+    PL_TRY(pl_linear_derive(run, lin));
+    if (lora->magnitude && !found[lora->magnitude->id]) PL_TRY(start_magnitude(run, store, lin));
+    return 0;
+}
+
+int pl_init_adapters(pl_run *run, pl_model *model, pl_store *store, uint64_t seed, const bool *found)
 {
     for (int i = 0; i < model->nlinears; i++) {
-        const pl_linear *lin = model->linears[i];
-        if (!lin->lora) continue;
-        PL_TRY(pl_linear_derive(run, lin));
-        if (lin->lora->magnitude && !found[lin->lora->magnitude->id]) PL_TRY(start_magnitude(run, store, lin));
+        if (model->linears[i]->lora) PL_TRY(start_adapter(run, store, model->linears[i], seed, found));
     }
     return 0;
 }

@@ -247,7 +247,7 @@ int pl_store_open(
     PL_GO(done, pl_calloc(run->err, (size_t)model->nparams, sizeof *found, &found));
     PL_GO(done, pl_calloc(run->err, (size_t)model->nparams, sizeof *is_found, &is_found));
     PL_GO(done, place_all(store, source, found, is_found));
-    PL_GO(done, pl_init_adapters(run, model, store, is_found));
+    PL_GO(done, pl_init_adapters(run, model, store, options->seed, is_found));
 done:
     free(found);
     free(is_found);
