@@ -2,6 +2,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <float.h>
 #include <locale.h>
 #include <math.h>
 #include <stdio.h>
@@ -70,7 +71,9 @@ bool pl_parse_real(const char *text, double *out)
 
 void pl_print_real(double value, char out[PL_REAL_TEXT])
 {
-    for (int digits = 15; digits <= 17; digits++) {
+    /* Up to 15 digits always come back, so fewer are those with zeros at their end, which %g leaves out. Only numbers
+       near zero hold fewer. */
+    for (int digits = fabs(value) < DBL_MIN ? 1 : 15; digits <= 17; digits++) {
         snprintf(out, PL_REAL_TEXT, "%.*g", digits, value);
         if (digits == 17 || strtod(out, NULL) == value) break;
     }
