@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/number.h"
 #include "data/template_internal.h"
 
 #define FILTER(name)                                                                                                   \
@@ -204,7 +205,7 @@ static int parse_int(pl_trun *run, const pl_tstring *s, int64_t base, int64_t *o
 static bool parse_float(const pl_tstring *s, double *out)
 {
     size_t begin, end, n = 0;
-    char copy[128], *stop;
+    char copy[128];
     pl_tstrip(s, NULL, true, true, &begin, &end);
     if (begin == end || end - begin >= sizeof copy) return false;
     for (size_t i = begin; i < end; i++)
@@ -215,11 +216,7 @@ static bool parse_float(const pl_tstring *s, double *out)
     double sign = copy[0] == '-' ? -1 : 1;
     if (!strcmp(word, "inf") || !strcmp(word, "infinity")) return *out = sign * (double)INFINITY, true;
     if (!strcmp(word, "nan")) return *out = (double)NAN, true;
-    if (word[0] == '.' || (word[0] >= '0' && word[0] <= '9')) {
-        *out = pl_tstrtod(copy, &stop);
-        return *stop == 0 && stop != copy;
-    }
-    return false;
+    return pl_parse_real(copy, out);
 }
 
 static int float_to_int(pl_trun *run, double f, int64_t *out, bool *ok)
@@ -291,12 +288,13 @@ FILTER(filter_round)
     if (is_common && whole && precision >= 0) {
         *out = pl_tint(self.kind == PL_T_INT ? self.i : self.b);
     } else if (is_common && precision >= 0) { /* round-half-even of the exact value, which printf does */
-        char text[64], *end;
+        char text[64];
         bool exact = !isfinite(f) || fabs(f) > 1e16; /* nothing behind the point */
         if (!exact) snprintf(text, sizeof text, "%.*f", (int)precision, f);
         for (char *c = text; !exact && *c; c++)
             if (*c == ',') *c = '.';
-        *out = pl_tfloat(exact ? f : pl_tstrtod(text, &end));
+        if (!exact) pl_parse_real(text, &f);
+        *out = pl_tfloat(f);
     } else if (is_common) {
         *out = whole ? pl_tint((int64_t)(rint(f * scale) / scale)) : pl_tfloat(rint(f * scale) / scale);
     } else if (method->size == 4 && memcmp(method->bytes, "ceil", 4) == 0) {

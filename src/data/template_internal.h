@@ -371,7 +371,6 @@ int pl_tvalue_print(pl_trun *run, pl_tvalue v, pl_buf *out);
 int pl_tvalue_repr(pl_trun *run, pl_tvalue v, pl_buf *out);
 int pl_tvalue_text(pl_trun *run, pl_tvalue v, pl_tstring **out); /* str(v) as a string */
 int pl_tfloat_repr(pl_trun *run, double f, pl_buf *out);
-double pl_tstrtod(const char *text, char **end); /* strtod, in whatever locale; no "inf", no hexadecimal */
 typedef struct pl_tjson {
     pl_tstring *indent; /* NULL: all on one line */
     pl_tstring *item_separator, *key_separator;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/number.h"
 #include "data/template_internal.h"
 
 typedef struct lexer {
@@ -250,13 +251,11 @@ static int lex_number(lexer *lx)
     if (n == sizeof copy - 1) return PL_TFAIL(lx->run, PL_EUNSUPPORTED, "a number of more than %zu digits", n - 1);
     pl_ttoken *t;
     PL_TRY(add(lx, real ? PL_TOK_FLOAT : PL_TOK_INT, lx->text + lx->at, at - lx->at, &t));
-    char *end;
+    char *end = copy;
     errno = 0;
-    if (real)
-        t->f = pl_tstrtod(copy, &end);
-    else
-        t->i = strtoll(copy, &end, (int)base);
-    if (*end || end == copy) return PL_TFAIL(lx->run, PL_EINPUT, "'%.*s' is not a number", PL_TSHOW(&t->text));
+    if (!real) t->i = strtoll(copy, &end, (int)base);
+    if (real ? !pl_parse_real(copy, &t->f) : *end || end == copy)
+        return PL_TFAIL(lx->run, PL_EINPUT, "'%.*s' is not a number", PL_TSHOW(&t->text));
     if (!real && errno == ERANGE)
         return PL_TFAIL(lx->run, PL_EUNSUPPORTED, "the number %s does not fit in 64 bits", copy);
     advance(lx, at);

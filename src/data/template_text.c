@@ -5,60 +5,30 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/number.h"
 #include "data/template_internal.h"
-
-double pl_tstrtod(const char *text, char **end)
-{
-    /* Without its point a number means the same in every locale: 12.5e3 is 125e2. */
-    char plain[160];
-    size_t n = 0, i = 0;
-    long fraction = 0, exponent = 0;
-    bool point = false;
-    for (; text[i] && n < sizeof plain - 32; i++) {
-        if (text[i] == '.' && !point)
-            point = true;
-        else if ((text[i] >= '0' && text[i] <= '9') || (i == 0 && (text[i] == '-' || text[i] == '+'))) {
-            plain[n++] = text[i];
-            fraction += point;
-        } else
-            break;
-    }
-    size_t used = i;
-    bool some = n > 0 && plain[n - 1] >= '0';
-    if (some && (text[i] == 'e' || text[i] == 'E')) {
-        char *stop;
-        char next = text[i + 1] == '-' || text[i + 1] == '+' ? text[i + 2] : text[i + 1];
-        if (next >= '0' && next <= '9') {
-            exponent = strtol(text + i + 1, &stop, 10);
-            used = (size_t)(stop - text);
-        }
-    }
-    *end = (char *)text + (some ? used : 0);
-    if (!some) return 0;
-    if (exponent > 100000) exponent = 100000;
-    if (exponent < -100000) exponent = -100000;
-    snprintf(plain + n, sizeof plain - n, "e%ld", exponent - fraction);
-    return strtod(plain, NULL);
-}
 
 /* The shortest digits that give f back, in exponent form when Python writes it so. */
 int pl_tfloat_repr(pl_trun *run, double f, pl_buf *out)
 {
     if (isnan(f)) return pl_buf_puts(run->err, out, "nan");
     if (isinf(f)) return pl_buf_puts(run->err, out, f < 0 ? "-inf" : "inf");
-    char text[40], digits[24];
-    int exponent = 0, n = 0;
-    for (int precision = 0; precision < 17; precision++) {
-        snprintf(text, sizeof text, "%.*e", precision, fabs(f));
-        char *e = strchr(text, 'e'); /* 1.25e+03, the point being whatever the locale has */
-        n = 0;
-        for (char *c = text; c < e; c++)
-            if (*c >= '0' && *c <= '9') digits[n++] = *c;
-        exponent = atoi(e + 1);
-        char plain[40];
-        snprintf(plain, sizeof plain, "%.*se%d", n, digits, exponent - n + 1);
-        if (strtod(plain, NULL) == fabs(f)) break;
+    char text[PL_REAL_TEXT], digits[PL_REAL_TEXT];
+    pl_print_real(fabs(f), text); /* 1250 or 0.00125 or 1.25e+30: from this the digits and where their point is */
+    const char *e = strchr(text, 'e'), *point = strchr(text, '.'), *end = e ? e : text + strlen(text);
+    int n = 0, exponent = (int)((point ? point : end) - text) - 1 + (e ? atoi(e + 1) : 0), zeros = 0;
+    for (const char *c = text; c < end; c++) {
+        if (*c == '.') continue;
+        if (n == 0 && *c == '0')
+            zeros++;
+        else
+            digits[n++] = *c;
     }
+    while (n > 1 && digits[n - 1] == '0') n--;
+    if (n == 0)
+        digits[n++] = '0', exponent = 0; /* zero itself */
+    else
+        exponent -= zeros;
     if (signbit(f)) PL_TRY(pl_buf_putc(run->err, out, '-'));
     if (exponent < -4 || exponent >= 16) {
         PL_TRY(pl_buf_append(run->err, out, digits, 1));

@@ -44,7 +44,7 @@ CONTEXT = {
     "name": "Ada", "empty": "", "zero": 0, "one": 1, "pi": 3.25, "yes": True, "no": False, "nothing": None,
     "text": "  Hello, World  \n", "uni": "Grüße, 世界 👩‍🚀", "quote": "it's \"so\" <b>&\\\n\t\u0001",
     "list": [3, 1, 2], "words": ["pear", "Apple", "fig", "apple"], "nested": [[1, 2], [3, [4, 5]]],
-    "d": {"b": 2, "a": 1, "C": [1, {"x": None}], "items": "shadow"}, "floats": [0.1, 1e16, 1e-5, 123456789.0, -0.0, 1.5e300, 100.0],
+    "d": {"b": 2, "a": 1, "C": [1, {"x": None}], "items": "shadow"}, "floats": [0.1, 1e16, 1e-5, 0.0001, 123456789.0, -0.0, 1.5e300, 100.0, 0.00123, 9007199254740993.0, 1e15, 123456789012345680.0, 5e-324, 0.30000000000000004],
     "users": [{"name": "Bo", "age": 30, "tags": ["x"], "active": True}, {"name": "al", "age": 25, "active": False},
               {"name": "Cy", "age": 30, "tags": [], "active": True}],
     "messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "U"}, {"role": "assistant", "content": "A"}],
