@@ -1,6 +1,4 @@
 /* plait eval: loss and perplexity. */
-#include "api/eval.h"
-
 #include "base/json.h"
 #include "cli/cli.h"
 

@@ -1,6 +1,4 @@
 /* plait plan: what a run will need. */
-#include "api/plan.h"
-
 #include "base/json.h"
 #include "cli/cli.h"
 

@@ -1,5 +1,4 @@
 /* plait train: what a person sees of a run, and how it is stopped. */
-#include "api/train.h"
 #include "cli/cli.h"
 #include "cli/progress.h"
 

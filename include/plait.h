@@ -51,9 +51,29 @@ PL_API const char *pl_error_name(int code); /* "PL_EINPUT"; never NULL */
 
 PL_API const char *pl_version(void); /* of the library that runs; PL_VERSION is that of the header */
 
-/* ---- What a run tells -------------------------------------------------------------------------------------------- */
+/* ---- A run's description ----------------------------------------------------------------------------------------- */
+
+/* Every field of docs/configuration.md, at its default to begin with. */
+typedef struct pl_config pl_config;
+
+PL_API int pl_config_new(pl_error *err, pl_config **out);
+PL_API void pl_config_delete(pl_config *config); /* NULL is fine */
+/* Reads a run file (YAML or JSON); what pl_config_set has set stays. */
+PL_API int pl_config_read(pl_error *err, pl_config *config, const char *path);
+/* Sets a field as its flag would, "lora.r" to "16". A list that is set again grows. */
+PL_API int pl_config_set(pl_error *err, pl_config *config, const char *name, const char *value);
+/* Writes the run file, with every field that applies and a comment each. */
+PL_API int pl_config_write(pl_error *err, const pl_config *config, const char *path);
+
+/* ---- What a run tells, and is told ------------------------------------------------------------------------------- */
 
 enum pl_log_level { PL_LOG_INFO, PL_LOG_WARNING };
+
+/* Where the library's remarks go. A NULL pl_log, or a NULL sink: nobody listens. */
+typedef struct pl_log {
+    void (*sink)(void *user, enum pl_log_level level, const char *message);
+    void *user;
+} pl_log;
 
 /* One optimizer step, as in a line of metrics.jsonl. */
 typedef struct pl_metrics {
@@ -66,6 +86,69 @@ typedef struct pl_metrics {
     int64_t peak_bytes;
     double val_loss; /* NaN where none was taken at that step */
 } pl_metrics;
+
+/* What the caller sees and says while a run goes on. Every function may be NULL. */
+typedef struct pl_train_observer {
+    void *user;
+    void (*step)(void *user, const pl_metrics *metrics); /* after each */
+    bool (*stop)(void *user); /* asked after each step: true ends the run with a checkpoint, PL_ESTOPPED */
+} pl_train_observer;
+
+/* What memory is for. */
+/* constant, name in reports, what it holds */
+#define PL_MEM_TAG_LIST(X)                                                                                             \
+    X(PL_MEM_WEIGHTS, "weights")         /* parameters in the dtype that the operators read, mapped files included */  \
+    X(PL_MEM_MASTERS, "masters")         /* f32 masters of trained parameters, where the weights are not f32 */        \
+    X(PL_MEM_GRADIENTS, "gradients")     /* f32 */                                                                     \
+    X(PL_MEM_OPTIMIZER, "optimizer")     /* moments */                                                                 \
+    X(PL_MEM_ACTIVATIONS, "activations") /* what a forward keeps for its backward */                                   \
+    X(PL_MEM_WORK, "work")               /* scratch of the operators and what lives inside one unit */                 \
+    X(PL_MEM_BATCH, "batch")             /* tokens, targets, positions, rotary tables */                               \
+    X(PL_MEM_KV_CACHE, "kv_cache")       /* keys and values of generation */
+
+typedef enum pl_mem_tag {
+#define X(tag, name) tag,
+    PL_MEM_TAG_LIST(X)
+#undef X
+        PL_MEM_TAG_COUNT
+} pl_mem_tag;
+
+PL_API const char *pl_mem_tag_name(pl_mem_tag tag);
+
+/* ---- What can be done -------------------------------------------------------------------------------------------- */
+
+/* Each of these first checks the configuration for its purpose and fills in the defaults that depend on other fields.
+   `log` and `observer` may be NULL. */
+
+/* Trains as config says. OUTPUT gets run.yaml, metrics.jsonl, checkpoints and the result. Where OUTPUT holds
+   checkpoints of the same run it goes on from the latest, to the same bits as without the stop; where it holds another
+   run, or anything else that would be overwritten, PL_EUSAGE. */
+PL_API int pl_train(pl_error *err, const pl_log *log, pl_config *config, const pl_train_observer *observer);
+
+typedef struct pl_plan {
+    int64_t bytes[PL_MEM_TAG_COUNT], total; /* peaks, as metrics.jsonl has them */
+    int64_t available;                      /* memory of this machine that a program can have now */
+    bool fits;
+    int64_t trainable, all;                                      /* parameters */
+    int64_t steps, rows, tokens;                                 /* of the run; of the data, in one round */
+    int64_t micro_tokens, micro_rows;                            /* of the largest micro-batch */
+    int micro_batches;                                           /* of a step */
+    double step_flops, gemm_flops, attention_flops, other_flops; /* of the first step */
+} pl_plan;
+
+/* Plans what pl_train would do, by a dry run of the program itself: nothing is estimated by formula. With data, the
+   data's own largest micro-batch counts; without, train.micro_batch sequences of data.sequence_length. */
+PL_API int pl_plan_run(pl_error *err, const pl_log *log, pl_config *config, pl_plan *plan);
+
+typedef struct pl_eval_result {
+    double loss, perplexity; /* mean over all trained tokens, and its exponential */
+    int64_t rows, tokens, targets;
+    double seconds;
+    int64_t peak_bytes;
+} pl_eval_result;
+
+/* Loss and perplexity of the model, with the adapter if there is one, on all of the data, in order. */
+PL_API int pl_eval(pl_error *err, const pl_log *log, pl_config *config, pl_eval_result *result);
 
 #ifdef __cplusplus
 }

@@ -30,6 +30,23 @@ bool pl_section_has(const pl_section *section, const pl_field *field)
     return strcmp(section->name, field->section) == 0;
 }
 
+int pl_config_new(pl_error *err, pl_config **out)
+{
+    pl_config *config;
+    PL_TRY(pl_calloc(err, 1, sizeof *config, &config));
+    int rc = pl_config_open(err, config);
+    if (rc < 0) free(config);
+    *out = rc < 0 ? NULL : config;
+    return rc;
+}
+
+void pl_config_delete(pl_config *config)
+{
+    if (!config) return;
+    pl_config_close(config);
+    free(config);
+}
+
 const pl_field *pl_config_field(const pl_config *config, const void *member)
 {
     size_t offset = (size_t)((const char *)member - (const char *)config);

@@ -26,7 +26,7 @@ typedef enum pl_precision { PL_PRECISION_F32, PL_PRECISION_BF16 } pl_precision;
 
 /* Numbers of fields that have no value are NaN or PL_INT_UNSET, texts NULL; pl_config_check leaves none of those that
    it says it fills in. */
-typedef struct pl_config {
+struct pl_config {
     char *model, *from_scratch, *adapter, *output;
     int method, precision; /* pl_method, pl_precision */
     int64_t threads;       /* 0: all cores */
@@ -102,7 +102,7 @@ typedef struct pl_config {
         enum { PL_FROM_DEFAULT, PL_FROM_FILE, PL_FROM_FLAG, PL_FROM_CODE } from;
         int line;
     } origin[PL_CONFIG_MAX_FIELDS]; /* of each field of the table */
-} pl_config;
+};
 
 extern const pl_field pl_config_fields[];
 extern const int pl_config_field_count;
@@ -120,11 +120,7 @@ void pl_config_close(pl_config *config);              /* {0} is fine */
 
 /* Reads a run file over what is there. Unknown names, values out of range, fields given twice: PL_EUSAGE with file and
    line. Paths are as they stand: relative to the current folder. */
-int pl_config_read(pl_error *err, pl_config *config, const char *path);
 int pl_config_parse(pl_error *err, pl_config *config, const char *where, const char *text, size_t size);
-
-/* Sets one field by its name, as a flag does: the value overrides a file's, and lists grow. */
-int pl_config_set(pl_error *err, pl_config *config, const char *name, const char *value);
 
 /* Reads argv[0..argc) as flags of a command: --name value, --name=value, and --name alone for a switch that is followed
    by nothing or another flag. Whatever else there is goes to positional[*npositional] (room for argc). A run file's
@@ -154,7 +150,6 @@ int pl_config_unknown(pl_error *err, const char *where, const char *name, unsign
    given, the rest commented out at their defaults. */
 typedef enum pl_yaml_style { PL_YAML_RESOLVED, PL_YAML_INIT } pl_yaml_style;
 int pl_config_print(pl_error *err, const pl_config *config, pl_yaml_style style, pl_buf *out);
-int pl_config_write(pl_error *err, const pl_config *config, const char *path); /* resolved */
 
 /* Compares two checked configurations of one run: 0, or PL_EUSAGE naming the first field that differs and both values.
    Fields that may change when a run goes on (threads, log, checkpoint, train.steps...) are left out. */

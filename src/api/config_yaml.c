@@ -121,7 +121,7 @@ static int set_field(reader *r, const pl_field *field, const yaml_node_t *key, c
         return PL_FAIL(r->err, PL_EUSAGE, "%s has no value; give one, or leave the line out for the default", where);
     }
     /* A flag overrides the file, whichever is read first. */
-    if (is_null(node) || origin->from == PL_FROM_FLAG) return 0;
+    if (is_null(node) || origin->from == PL_FROM_FLAG || origin->from == PL_FROM_CODE) return 0;
     pl_field_free(field, r->config);
     *origin = (struct pl_origin){.from = PL_FROM_FILE, .line = line_of(key)};
     const char *text;

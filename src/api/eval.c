@@ -1,7 +1,6 @@
-#include "api/eval.h"
-
 #include <math.h>
 
+#include "api/config.h"
 #include "api/data.h"
 #include "base/clock.h"
 
@@ -33,6 +32,7 @@ int pl_eval(pl_error *err, const pl_log *log, pl_config *config, pl_eval_result 
     pl_batch batch = {0}, planned = {0};
     int rc;
     *result = (pl_eval_result){0};
+    PL_GO(done, pl_config_check(err, config, PL_CMD_EVAL));
     PL_GO(done, pl_session_open(err, log, config, PL_PURPOSE_USE, &s));
     PL_GO(done, pl_run_data_open(err, log, config, &s->model->arch, false, &data));
     PL_GO(done, pl_batch_open(err, &batch, data.largest.tokens, (int)data.largest.sequences));

@@ -1,8 +1,7 @@
-#include "api/plan.h"
-
 #include <stdio.h>
 #include <string.h>
 
+#include "api/config.h"
 #include "api/data.h"
 
 /* MemAvailable of /proc/meminfo, and the control group's bound if that is lower; INT64_MAX where neither is told. */
@@ -71,6 +70,7 @@ int pl_plan_run(pl_error *err, const pl_log *log, pl_config *config, pl_plan *pl
     pl_batch planned = {0};
     int rc;
     *plan = (pl_plan){0};
+    PL_GO(done, pl_config_check(err, config, PL_CMD_PLAN));
     PL_GO(done, pl_session_open(err, log, config, PL_PURPOSE_TRAIN, &s));
     if (config->data.files.count > 0) {
         PL_GO(done, pl_run_data_open(err, log, config, &s->model->arch, true, &data));

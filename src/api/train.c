@@ -1,5 +1,3 @@
-#include "api/train.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -10,6 +8,7 @@
 #include <unistd.h>
 
 #include "api/checkpoint.h"
+#include "api/config.h"
 #include "api/data.h"
 #include "api/save.h"
 #include "base/clock.h"
@@ -365,6 +364,7 @@ int pl_train(pl_error *err, const pl_log *log, pl_config *config, const pl_train
 {
     training t = {.err = err, .log = log, .config = config, .observer = observer, .lock = -1};
     int rc;
+    PL_GO(done, pl_config_check(err, config, PL_CMD_TRAIN));
     PL_GO(done, open_session(&t)); /* first, so that a mistake leaves no folder behind */
     PL_GO(done, claim_output(&t));
     PL_GO(done, resume(&t));

@@ -4,11 +4,6 @@
 
 #include "plait.h"
 
-typedef struct pl_log {
-    void (*sink)(void *user, enum pl_log_level level, const char *message); /* NULL: nobody listens */
-    void *user;
-} pl_log;
-
 void pl_logf(const pl_log *log, enum pl_log_level level, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 #endif

@@ -1,29 +1,9 @@
-/* Memory is accounted by tag: what it is now, the highest it ever was. All device memory passes through here, on every
-   device, so the dry device's account is the real one's. */
+/* Memory is accounted by tag (pl_mem_tag in plait.h): what it is now, the highest it ever was. All device memory passes
+   through here, on every device, so the dry device's account is the real one's. */
 #ifndef PL_MEM_MEM_H
 #define PL_MEM_MEM_H
 
 #include "device/device.h"
-
-/* name in reports, what it holds */
-#define PL_MEM_TAG_LIST(X)                                                                                             \
-    X(PL_MEM_WEIGHTS, "weights")         /* parameters in the dtype that the operators read, mapped files included */  \
-    X(PL_MEM_MASTERS, "masters")         /* f32 masters of trained parameters, where the weights are not f32 */        \
-    X(PL_MEM_GRADIENTS, "gradients")     /* f32 */                                                                     \
-    X(PL_MEM_OPTIMIZER, "optimizer")     /* moments */                                                                 \
-    X(PL_MEM_ACTIVATIONS, "activations") /* what a forward keeps for its backward */                                   \
-    X(PL_MEM_WORK, "work")               /* scratch of the operators and what lives inside one unit */                 \
-    X(PL_MEM_BATCH, "batch")             /* tokens, targets, positions, rotary tables */                               \
-    X(PL_MEM_KV_CACHE, "kv_cache")       /* keys and values of generation */
-
-typedef enum pl_mem_tag {
-#define X(tag, name) tag,
-    PL_MEM_TAG_LIST(X)
-#undef X
-        PL_MEM_TAG_COUNT
-} pl_mem_tag;
-
-const char *pl_mem_tag_name(pl_mem_tag tag);
 
 typedef struct pl_mem {
     pl_device *device;

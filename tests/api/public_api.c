@@ -1,0 +1,133 @@
+/* The library as another program sees it: only plait.h, linked with libplait.so. Describes a run, plans it, trains it,
+   stops it half-way, goes on, and evaluates what came of it. */
+#include <math.h>
+#include <plait.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "%s:%d: not so: %s (%s)\n", __FILE__, __LINE__, #condition, err.message);                  \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+
+static pl_error err;
+
+typedef struct seen {
+    int64_t steps, last, stop_at;
+    double loss;
+    int messages;
+} seen;
+
+static void on_step(void *user, const pl_metrics *metrics)
+{
+    seen *s = user;
+    s->steps++;
+    s->last = metrics->step;
+    s->loss = metrics->loss;
+}
+
+static bool on_question(void *user)
+{
+    seen *s = user;
+    return s->last == s->stop_at;
+}
+
+static void on_message(void *user, enum pl_log_level level, const char *message)
+{
+    seen *s = user;
+    CHECK(level == PL_LOG_INFO || level == PL_LOG_WARNING);
+    CHECK(message[0]);
+    s->messages++;
+}
+
+static pl_config *describe(const char *folder)
+{
+    char path[600];
+    pl_config *config;
+    CHECK(pl_config_new(&err, &config) == 0);
+    CHECK(pl_config_set(&err, config, "from_scratch", PLAIT_TEST_DIR "/golden/models/llama/config.json") == 0);
+    snprintf(path, sizeof path, "%s/rows.jsonl", folder);
+    CHECK(pl_config_set(&err, config, "data.files", path) == 0);
+    snprintf(path, sizeof path, "%s/out", folder);
+    CHECK(pl_config_set(&err, config, "output", path) == 0);
+    CHECK(pl_config_set(&err, config, "train.steps", "6") == 0);
+    CHECK(pl_config_set(&err, config, "data.sequence_length", "16") == 0);
+    return config;
+}
+
+static void write_rows(const char *folder)
+{
+    char path[600];
+    snprintf(path, sizeof path, "%s/rows.jsonl", folder);
+    FILE *file = fopen(path, "w");
+    CHECK(file);
+    for (int row = 0; row < 8; row++) {
+        fputs("{\"input_ids\": [", file);
+        for (int i = 0; i < 12; i++) fprintf(file, "%s%d", i ? ", " : "", (row * 5 + i * 3) % 60);
+        fputs("]}\n", file);
+    }
+    CHECK(fclose(file) == 0);
+}
+
+static void check_errors(void)
+{
+    pl_config *config;
+    CHECK(strcmp(pl_version(), PL_VERSION) == 0);
+    CHECK(strcmp(pl_error_name(PL_EINPUT), "PL_EINPUT") == 0);
+    CHECK(pl_config_new(&err, &config) == 0);
+    CHECK(pl_config_set(&err, config, "lora.r", "0") == PL_EUSAGE);
+    CHECK(err.code == PL_EUSAGE && strstr(err.message, "lora.r is 0"));
+    pl_error_clear(&err);
+    CHECK(pl_config_set(&err, config, "lora.rr", "1") == PL_EUSAGE);
+    pl_error_clear(&err);
+    CHECK(pl_config_read(&err, config, "/nowhere/run.yaml") == PL_ENOENT);
+    pl_error_clear(&err);
+    CHECK(pl_train(&err, NULL, config, NULL) == PL_EUSAGE && strstr(err.message, "model"));
+    pl_error_clear(&err);
+    pl_config_delete(config);
+    pl_config_delete(NULL);
+}
+
+int main(void)
+{
+    char folder[] = "/tmp/plait-api-XXXXXX", path[600];
+    CHECK(mkdtemp(folder));
+    write_rows(folder);
+    check_errors();
+
+    seen s = {.stop_at = 3};
+    pl_log log = {.sink = on_message, .user = &s};
+    pl_train_observer observer = {.user = &s, .step = on_step, .stop = on_question};
+    pl_config *config = describe(folder);
+    pl_plan plan;
+    CHECK(pl_plan_run(&err, &log, config, &plan) == 0);
+    CHECK(plan.steps == 6 && plan.trainable > 0 && plan.bytes[PL_MEM_OPTIMIZER] > 0 && plan.step_flops > 0);
+    CHECK(pl_train(&err, &log, config, &observer) == PL_ESTOPPED);
+    CHECK(s.steps == 3 && s.last == 3);
+    pl_error_clear(&err);
+    pl_config_delete(config);
+
+    config = describe(folder);
+    s.stop_at = 0;
+    CHECK(pl_train(&err, &log, config, &observer) == 0);
+    CHECK(s.steps == 6 && s.last == 6 && isfinite(s.loss));
+    pl_config_delete(config);
+
+    pl_eval_result result;
+    CHECK(pl_config_new(&err, &config) == 0);
+    snprintf(path, sizeof path, "%s/out", folder);
+    CHECK(pl_config_set(&err, config, "model", path) == 0);
+    snprintf(path, sizeof path, "%s/rows.jsonl", folder);
+    CHECK(pl_config_set(&err, config, "data.files", path) == 0);
+    CHECK(pl_eval(&err, &log, config, &result) == 0);
+    CHECK(result.rows == 8 && result.targets == 8 * 11 && isfinite(result.loss));
+    pl_config_delete(config);
+
+    snprintf(path, sizeof path, "rm -rf '%s'", folder);
+    return system(path) == 0 ? 0 : 1;
+}
