@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "data/chat.h"
 #include "data/tokenizer.h"
+#include "mem/mem.h"
 #include "model/arch.h"
 #include "support/alloc_fail.h"
 
@@ -95,6 +96,35 @@ static int use_arch(pl_error *err, void *user)
     PL_TRY(pl_arch_parse(err, &log, "config.json", user, NULL, &arch));
     pl_arch_free(&arch);
     return 0;
+}
+
+/* The three devices, with some memory on each. */
+static int use_devices(pl_error *err, void *user)
+{
+    (void)user;
+    pl_device *devices[3] = {0};
+    pl_mem mems[3];
+    pl_stack stacks[3] = {0};
+    int rc = 0;
+    PL_GO(done, pl_device_cpu(err, 1, &devices[0]));
+    PL_GO(done, pl_device_ref(err, &devices[1]));
+    PL_GO(done, pl_device_dry(err, devices[0], &devices[2]));
+    for (int i = 0; i < 3; i++) {
+        pl_mem_init(&mems[i], devices[i]);
+        PL_GO(done, pl_stack_open(err, &stacks[i], &mems[i], PL_MEM_WORK, 1 << 20));
+    }
+done:
+    for (int i = 2; i >= 0; i--) {
+        pl_stack_close(&stacks[i]);
+        pl_device_close(devices[i]);
+    }
+    return rc;
+}
+
+static void test_devices(void **state)
+{
+    (void)state;
+    assert_true(alloc_fail_run("devices", use_devices, NULL) >= 5);
 }
 
 static void test_buf(void **state)
@@ -283,6 +313,7 @@ int main(void)
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_json),
         cmocka_unit_test(test_arch),
+        cmocka_unit_test(test_devices),
         cmocka_unit_test(test_tokenizer),
         cmocka_unit_test(test_chat),
         cmocka_unit_test(test_config),
