@@ -9,7 +9,7 @@ ninja := $(if $(shell command -v ninja),-G Ninja)
 ccache := $(if $(shell command -v ccache),-DCMAKE_C_COMPILER_LAUNCHER=ccache)
 sources = $(shell git ls-files '*.c' '*.h')
 
-.PHONY: all configure test install deps deps-dev docs format check asan fuzz clean
+.PHONY: all configure demo test install deps deps-dev docs format check asan fuzz clean
 
 all: configure
 	@cmake --build $(BUILD) --parallel $(JOBS)
@@ -18,6 +18,11 @@ configure:
 	@test -f $(BUILD)/CMakeCache.txt || cmake $(ninja) -B $(BUILD) $(ccache) $(CMAKE_FLAGS) >$(BUILD).log 2>&1 || \
 	    { cat $(BUILD).log; echo "If something is missing, 'make deps' installs it."; rm -rf $(BUILD) $(BUILD).log; exit 1; }
 	@rm -f $(BUILD).log
+
+# A small Llama learns to write plays; demo/run.sh says what it does.
+demo: configure
+	@cmake --build $(BUILD) --parallel $(JOBS) --target plait
+	@PLAIT=$(abspath $(BUILD))/plait demo/run.sh $(abspath $(BUILD))/demo
 
 # Some tests; TESTS='config|cli' chooses by name.
 test: all
