@@ -26,6 +26,7 @@ typedef struct training {
     pl_batch batch; /* of the validation */
     int lock;       /* of the output folder, while this run has it */
     bool stopped;
+    double profiled_s; /* of the steps that the profile has counted */
 } training;
 
 /* ---- the output folder ---- */
@@ -278,6 +279,24 @@ static int checkpoint(training *t)
     return pl_checkpoint_write(t->err, t->session, t->config->output, &t->state, t->config->checkpoint.keep);
 }
 
+/* log.profile: what the steps since the last such lines spent their time on. */
+static void tell_profile(training *t, const pl_metrics *m)
+{
+    pl_profile *profile = pl_engine_profile(t->session->engine);
+    double all = 0;
+    t->profiled_s += m->step_s;
+    if (!t->config->log.profile || (m->step % t->config->log.every != 0 && m->step != t->data.steps)) return;
+    for (int p = 0; p < PL_PHASE_COUNT; p++) all += profile->seconds[p];
+    pl_logf(t->log, PL_LOG_INFO, "step %lld: %.3f s in phases, of %.3f s", (long long)m->step, all, t->profiled_s);
+    for (int p = 0; p < PL_PHASE_COUNT; p++) {
+        if (profile->seconds[p] == 0) continue;
+        pl_logf(t->log, PL_LOG_INFO, "  %-20s %8.3f s %5.1f %%", pl_phase_name((pl_phase)p), profile->seconds[p],
+            100 * profile->seconds[p] / all);
+    }
+    *profile = (pl_profile){0};
+    t->profiled_s = 0;
+}
+
 /* Everything that comes after a step: validation, metrics, checkpoint, the question whether to go on. */
 static int after_step(training *t, pl_metrics *m, bool *done)
 {
@@ -288,6 +307,7 @@ static int after_step(training *t, pl_metrics *m, bool *done)
     }
     PL_TRY(append_metrics(t, m));
     if (o && o->step) o->step(o->user, m);
+    tell_profile(t, m);
     int64_t every = t->config->checkpoint.every, patience = t->config->train.early_stop;
     t->stopped = o && o->stop && o->stop(o->user);
     bool enough = patience > 0 && t->state.worse >= patience;

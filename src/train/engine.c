@@ -30,6 +30,7 @@ struct pl_engine {
     flight flight; /* of the one micro-batch that a single process has on its way */
     pl_batch batch;
     pl_trace trace;
+    pl_profile profile;
     int lowest; /* unit below which no gradient goes */
 };
 
@@ -126,6 +127,11 @@ void pl_engine_set_beta1(pl_engine *e, double beta1)
     e->config.optimizer.beta1 = beta1;
 }
 
+pl_profile *pl_engine_profile(pl_engine *e)
+{
+    return &e->profile;
+}
+
 pl_capacity pl_engine_reached(const pl_engine *e)
 {
     pl_capacity c = e->config.capacity;
@@ -179,6 +185,12 @@ static int run_forward(pl_engine *e, int u, pl_tensor y, pl_tensor x)
     return pl_store_release(e->store, unit);
 }
 
+/* Unit u's own among three phases that lie in the order of the list. */
+static pl_phase phase_of(const pl_engine *e, int u, pl_phase embedding, pl_phase block, pl_phase head)
+{
+    return u == 0 ? embedding : (u == e->model->nunits - 1 ? head : block);
+}
+
 static int push_hidden(pl_engine *e, pl_stack *stack, pl_tensor *out)
 {
     int64_t shape[] = {e->flight.pass.batch->tokens, e->model->arch.hidden};
@@ -198,6 +210,8 @@ static int forward_training(pl_engine *e)
         int64_t mark = pl_stack_mark(&e->saved);
         PL_TRY(run_forward(e, u, f->outs[u], x));
         if (recomputes(e, u)) pl_stack_pop(&e->saved, mark);
+        pl_profile_end(
+            &e->profile, phase_of(e, u, PL_PHASE_FORWARD_EMBEDDING, PL_PHASE_FORWARD_BLOCK, PL_PHASE_FORWARD_HEAD));
         if (u < last) PL_TRY(pl_trace_output(&e->trace, &e->run, e->model->units[u], f->outs[u]));
         x = f->outs[u];
     }
@@ -229,12 +243,15 @@ static int backward_unit(pl_engine *e, int u, pl_tensor d)
         f->pass.recomputing = true;
         PL_TRY(run_forward(e, u, f->outs[u], x));
         f->pass.recomputing = false;
+        pl_profile_end(&e->profile, PL_PHASE_RECOMPUTE);
     }
     PL_TRY(pl_store_acquire(e->store, unit));
     PL_TRY(unit->ops->backward(&e->run, unit, &f->pass, f->records[u], d, u > e->lowest, x));
     PL_TRY(pl_store_release(e->store, unit));
     PL_TRY(pl_store_grad_done(e->store, unit));
     pl_stack_pop(&e->saved, f->marks[u]);
+    pl_profile_end(
+        &e->profile, phase_of(e, u, PL_PHASE_BACKWARD_EMBEDDING, PL_PHASE_BACKWARD_BLOCK, PL_PHASE_BACKWARD_HEAD));
     return pl_trace_gradients(&e->trace, &e->run, unit, u > e->lowest ? d : none);
 }
 
@@ -268,12 +285,15 @@ static int accumulate(pl_engine *e, const step_args *s, const pl_action *actions
 {
     *result = (pl_step_result){0};
     float grad_scale = s->targets > 0 ? (float)(1.0 / (double)s->targets) : 0;
+    pl_profile_start(&e->profile);
     PL_TRY(pl_store_zero_gradients(e->store));
+    pl_profile_end(&e->profile, PL_PHASE_ZERO);
     for (int i = 0; i < count; i++) {
         switch (actions[i].kind) {
         case PL_ACTION_FORWARD:
             PL_TRY(fetch(e, s, actions[i].micro));
             PL_TRY(start_pass(e, &e->batch, true, grad_scale, s->step, result->tokens));
+            pl_profile_end(&e->profile, PL_PHASE_DATA);
             PL_TRY(forward_training(e));
             result->loss += e->flight.pass.loss_sum;
             result->tokens += e->batch.tokens;
@@ -288,7 +308,9 @@ static int accumulate(pl_engine *e, const step_args *s, const pl_action *actions
             (long long)result->targets, (long long)s->targets);
     }
     if (result->targets > 0) result->loss /= (double)result->targets;
-    return pl_store_gradient_norm(e->store, &result->grad_norm);
+    PL_TRY(pl_store_gradient_norm(e->store, &result->grad_norm));
+    pl_profile_end(&e->profile, PL_PHASE_NORM);
+    return 0;
 }
 
 /* A number is not finite: does the step again, looking at every tensor, and says where it began. */
@@ -320,7 +342,9 @@ int pl_engine_step(pl_engine *e, const pl_feed *feed, int64_t step, int micro_ba
     if (rc < 0) return rc;
     double scale = 1;
     if (e->config.clip > 0 && result->grad_norm > 0) scale = fmin(1, e->config.clip / (result->grad_norm + 1e-6));
-    return pl_store_step(e->store, &e->config.optimizer, lr, scale, step);
+    PL_TRY(pl_store_step(e->store, &e->config.optimizer, lr, scale, step));
+    pl_profile_end(&e->profile, PL_PHASE_OPTIMIZER);
+    return 0;
 }
 
 int pl_engine_evaluate(pl_engine *e, const pl_batch *batch, double *loss_sum)

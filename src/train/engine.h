@@ -3,6 +3,7 @@
 #define PL_TRAIN_ENGINE_H
 
 #include "train/capacity.h"
+#include "train/profile.h"
 #include "train/schedule.h"
 #include "train/store.h"
 
@@ -26,6 +27,9 @@ void pl_engine_close(pl_engine *engine); /* NULL is fine */
 
 /* AdamW's first beta from the next step on (a schedule may move it). */
 void pl_engine_set_beta1(pl_engine *engine, double beta1);
+
+/* Seconds by phase, of all steps so far; the caller may set them to zero. */
+pl_profile *pl_engine_profile(pl_engine *engine);
 
 /* What a dry engine's stacks reached: the capacity of a real one. */
 pl_capacity pl_engine_reached(const pl_engine *engine);
