@@ -16,15 +16,20 @@ static int folder_of(pl_error *err, const pl_config *c, char **out)
     return pl_strndup(err, slash ? path : ".", slash ? (size_t)(slash - path) : 1, out);
 }
 
+/* data.template is one of these words, or a file. */
+static pl_data_template template_rule(const pl_config *c)
+{
+    const char *which = c->data.template ? c->data.template : "auto";
+    if (strcmp(which, "auto") == 0) return PL_DATA_TEMPLATE_AUTO;
+    return strcmp(which, "plain") == 0 ? PL_DATA_TEMPLATE_PLAIN : PL_DATA_TEMPLATE_CHAT;
+}
+
 static int open_template(pl_error *err, const pl_config *c, const char *folder, pl_texts *texts)
 {
     const char *which = c->data.template ? c->data.template : "auto";
-    if (strcmp(which, "plain") == 0) return 0;
-    PL_TRY(pl_chat_open(err, folder, &texts->chat));
-    if (strcmp(which, "auto") == 0 || strcmp(which, "chat") == 0) return 0;
+    if (template_rule(c) == PL_DATA_TEMPLATE_PLAIN) return 0;
+    if (strcmp(which, "auto") == 0 || strcmp(which, "chat") == 0) return pl_chat_open(err, folder, &texts->chat);
     pl_buf text = {0};
-    pl_chat_free(texts->chat);
-    texts->chat = NULL;
     int rc = pl_file_read(err, which, &text);
     if (rc == 0) rc = pl_chat_from_text(err, which, pl_buf_text(&text), text.size, NULL, &texts->chat);
     pl_buf_free(&text);
@@ -65,7 +70,8 @@ static pl_data_template template_of(const pl_config *c)
     return strcmp(which, "chat") == 0 ? PL_DATA_TEMPLATE_CHAT : PL_DATA_TEMPLATE_AUTO;
 }
 
-static int open_dataset(pl_error *err, const pl_log *log, const pl_config *c, const pl_arch *arch, pl_run_data *d)
+static int open_dataset(
+    pl_error *err, const pl_log *log, const pl_config *c, const pl_arch *arch, bool training, pl_run_data *d)
 {
     char *cache = NULL;
     pl_data_file *files = NULL;
@@ -76,7 +82,7 @@ static int open_dataset(pl_error *err, const pl_log *log, const pl_config *c, co
     if (c->data.validation) files[n++] = (pl_data_file){.path = c->data.validation, .validation = true};
     if (c->data.cache) {
         PL_GO(done, pl_strdup(err, c->data.cache, &cache));
-    } else if (c->output) {
+    } else if (training && c->output && pl_dir_exists(c->output)) { /* a run's own folder; else nothing is kept */
         PL_GO(done, pl_path_join(err, c->output, "cache", &cache));
     }
     int64_t eos = arch->neos ? arch->eos_tokens[0] : -1, length = c->data.sequence_length;
@@ -148,7 +154,7 @@ int pl_run_data_open(
     int rc;
     *d = (pl_run_data){0};
     PL_GO(failed, pl_texts_open(err, config, &d->texts));
-    PL_GO(failed, open_dataset(err, log, config, arch, d));
+    PL_GO(failed, open_dataset(err, log, config, arch, training, d));
     PL_GO(failed, open_loader(err, config, d->dataset, PL_DATA_TRAIN, training, &d->train));
     if (training && config->train.steps != PL_INT_UNSET) {
         d->steps = config->train.steps;

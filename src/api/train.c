@@ -1,3 +1,4 @@
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -25,6 +26,7 @@ typedef struct training {
     pl_progress_state state;
     pl_batch batch; /* of the validation */
     int lock;       /* of the output folder, while this run has it */
+    bool claimed;   /* the folder has this run's run.yaml */
     bool stopped;
     double profiled_s; /* of the steps that the profile has counted */
 } training;
@@ -73,30 +75,78 @@ static int compare_with_former(training *t, const char *path)
     return rc;
 }
 
-/* Refuses a folder that holds anything else than an earlier start of this run; writes run.yaml. */
+/* Takes the folder, and refuses one that holds anything else than an earlier start of this run. */
 static int claim_output(training *t)
 {
     static const char *const others[] = {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
         "adapter_model.safetensors", "adapter_model.bin", "config.json", "adapter_config.json"};
     char *path;
-    bool there;
     PL_TRY(lock_output(t));
     PL_TRY(pl_path_join(t->err, t->config->output, "run.yaml", &path));
     int rc = 0;
-    if (pl_file_exists(path)) {
+    t->claimed = pl_file_exists(path);
+    if (t->claimed) {
         rc = compare_with_former(t, path);
-    } else {
-        for (int i = 0; i < PL_COUNT(others) && rc == 0; i++) {
-            rc = has(t, others[i], &there);
-            if (rc == 0 && there) {
-                rc = PL_FAIL(t->err, PL_EUSAGE, "%s: holds %s of something else; choose another --output",
-                    t->config->output, others[i]);
-            }
+        free(path);
+        return rc;
+    }
+    free(path);
+    for (int i = 0; i < PL_COUNT(others) && rc == 0; i++) {
+        bool there;
+        rc = has(t, others[i], &there);
+        if (rc == 0 && there) {
+            rc = PL_FAIL(t->err, PL_EUSAGE, "%s: holds %s of something else; choose another --output",
+                t->config->output, others[i]);
         }
     }
-    if (rc == 0) rc = pl_config_write(t->err, t->config, path);
+    return rc;
+}
+
+/* Files of tokens that a killed start was writing. The folder is this process's alone by now. */
+static int sweep_cache(training *t)
+{
+    char *folder;
+    if (t->config->data.cache) return 0; /* may be shared with others */
+    PL_TRY(pl_path_join(t->err, t->config->output, "cache", &folder));
+    DIR *dir = opendir(folder);
+    int rc = 0;
+    for (struct dirent *entry; dir && rc == 0 && (entry = readdir(dir));) {
+        size_t size = strlen(entry->d_name);
+        char *path;
+        if (size < 4 || strcmp(entry->d_name + size - 4, ".tmp") != 0) continue;
+        rc = pl_path_join(t->err, folder, entry->d_name, &path);
+        if (rc < 0) break;
+        unlink(path);
+        free(path);
+    }
+    if (dir) closedir(dir);
+    free(folder);
+    return rc;
+}
+
+static int write_run_file(training *t)
+{
+    char *path;
+    PL_TRY(pl_path_join(t->err, t->config->output, "run.yaml", &path));
+    int rc = pl_config_write(t->err, t->config, path);
+    t->claimed = t->claimed || rc == 0;
     free(path);
     return rc;
+}
+
+/* A run that could not begin leaves no folder behind: what is empty goes. */
+static void release_output(training *t)
+{
+    static const char *const made[] = {".lock", "cache"};
+    pl_error ignored = {0};
+    char *path;
+    for (int i = 0; i < PL_COUNT(made) && t->lock >= 0 && !t->claimed; i++) {
+        if (pl_path_join(&ignored, t->config->output, made[i], &path) < 0) continue;
+        remove(path); /* the cache only when it is empty */
+        free(path);
+    }
+    if (t->lock >= 0 && !t->claimed) rmdir(t->config->output);
+    if (t->lock >= 0) close(t->lock);
 }
 
 /* ---- metrics.jsonl ---- */
@@ -335,13 +385,18 @@ static int run_steps(training *t)
 
 /* ---- beginning and end ---- */
 
-static int open_session(training *t)
+static int open_model(training *t)
 {
-    pl_batch planned = {0};
     PL_TRY(pl_session_open(t->err, t->log, t->config, PL_PURPOSE_TRAIN, &t->session));
     pl_model_counts counts = pl_model_count(t->session->model);
     pl_logf(t->log, PL_LOG_INFO, "trainable params: %lld || all params: %lld || trainable%%: %.4f",
         (long long)counts.trainable, (long long)counts.all, 100.0 * (double)counts.trainable / (double)counts.all);
+    return 0;
+}
+
+static int open_session(training *t)
+{
+    pl_batch planned = {0};
     PL_TRY(pl_run_data_open(t->err, t->log, t->config, &t->session->model->arch, true, &t->data));
     PL_TRY(pl_batch_open(t->err, &t->batch, t->data.largest.tokens, (int)t->data.largest.sequences));
     PL_TRY(pl_run_data_plan(t->err, &t->data.largest, &planned));
@@ -385,8 +440,11 @@ int pl_train(pl_error *err, const pl_log *log, pl_config *config, const pl_train
     training t = {.err = err, .log = log, .config = config, .observer = observer, .lock = -1};
     int rc;
     PL_GO(done, pl_config_check(err, config, PL_CMD_TRAIN));
-    PL_GO(done, open_session(&t)); /* first, so that a mistake leaves no folder behind */
+    PL_GO(done, open_model(&t));
     PL_GO(done, claim_output(&t));
+    PL_GO(done, sweep_cache(&t));
+    PL_GO(done, open_session(&t));
+    PL_GO(done, write_run_file(&t));
     PL_GO(done, resume(&t));
     PL_GO(done, run_steps(&t));
     if (t.stopped && t.state.step < t.data.steps) {
@@ -399,6 +457,6 @@ done:
     pl_session_close(t.session);
     pl_run_data_close(&t.data);
     pl_batch_close(&t.batch);
-    if (t.lock >= 0) close(t.lock);
+    release_output(&t);
     return rc;
 }
