@@ -1,0 +1,61 @@
+#!/usr/bin/env bats
+# plait plan is the run: the same bytes by tag, and the process stays within them.
+
+setup() {
+    cd "$BATS_TEST_TMPDIR"
+    model=$PLAIT_ROOT/demo/stories260K
+    export OMP_WAIT_POLICY=passive
+    # Questions and answers of many lengths, most of them cut or short.
+    awk 'BEGIN { srand(3); for (i = 0; i < 60; i++) {
+        q = "Tom has " i " apples."; a = "He has " i + 1 ".";
+        for (n = int(rand() * 12); n > 0; n--) { q = q " He buys " n " more apples."; a = a " " i " + " n " = " i + n "." }
+        printf "{\"question\": \"%s\", \"answer\": \"%s\"}\n", q, a } }' >qa.jsonl
+}
+
+# agree DATA METHOD PRECISION RECOMPUTE [MORE]: the plan's bytes are the run's, and the process keeps within.
+agree() {
+    local data=$1 method=$2 precision=$3 recompute=$4
+    shift 4
+    local all=(--model "$model" --data "$data" --data.sequence_length 96 --train.micro_batch 3 --method "$method"
+        --precision "$precision" --memory.recompute "$recompute" --train.steps 4 --threads 2 "$@")
+    rm -rf out
+    "$PLAIT" plan "${all[@]}" --json true 2>errors | tr -d ' \n' | sed 's/.*"memory_bytes":{\([^}]*\)}.*/\1/' >planned
+    "$PLAIT" train "${all[@]}" --output out 2>>errors || { cat errors; return 1; }
+    tail -n 1 out/metrics.jsonl | sed 's/.*"memory_bytes":{\([^}]*\)}.*/\1/' >real
+    echo >>planned
+    grep -q '"weights":[1-9]' real
+    cmp planned real || { echo "$data $method $precision $recompute"; cat planned real; return 1; }
+}
+
+for_each_recompute() {
+    local recompute
+    for recompute in none full 2; do agree "$1" "$2" "$3" $recompute; done
+}
+
+@test "text: LoRA in f32" { for_each_recompute "$PLAIT_ROOT/demo/shakespeare-unseen.txt" lora f32; }
+@test "text: LoRA in bf16" { for_each_recompute "$PLAIT_ROOT/demo/shakespeare-unseen.txt" lora bf16; }
+@test "text: full in f32" { for_each_recompute "$PLAIT_ROOT/demo/shakespeare-unseen.txt" full f32; }
+@test "text: full in bf16" { for_each_recompute "$PLAIT_ROOT/demo/shakespeare-unseen.txt" full bf16; }
+@test "questions: LoRA in f32" { for_each_recompute qa.jsonl lora f32; }
+@test "questions: LoRA in bf16" { for_each_recompute qa.jsonl lora bf16; }
+@test "questions: full in f32" { for_each_recompute qa.jsonl full f32; }
+@test "questions: full in bf16" { for_each_recompute qa.jsonl full bf16; }
+
+@test "with validation, accumulation, SGD, dropout" {
+    agree qa.jsonl full f32 none --data.validation_split 0.2 --train.eval_every 2 --train.accumulation 2
+    agree qa.jsonl full f32 none --optimizer.name sgd --optimizer.momentum 0.9
+    agree qa.jsonl lora f32 none --lora.dropout 0.1 --lora.dora true
+}
+
+@test "resident memory stays within the plan and 64 MiB" {
+    [ -x /usr/bin/time ] || skip "no /usr/bin/time"
+    for precision in f32 bf16; do
+        rm -rf out
+        /usr/bin/time -f %M -o kib "$PLAIT" train --model "$model" --data "$PLAIT_ROOT/demo/shakespeare.txt" --method full \
+            --data.sequence_length 256 --train.micro_batch 16 --train.steps 3 --threads 2 --precision $precision \
+            --output out 2>errors || { cat errors; return 1; }
+        peak=$(tail -n 1 out/metrics.jsonl | sed 's/.*"peak_bytes":\([0-9]*\),.*/\1/')
+        echo "$precision: resident $(cat kib) KiB, planned $((peak / 1024)) KiB"
+        [ $(($(tail -n 1 kib) * 1024)) -le $((peak + 67108864)) ]
+    done
+}
