@@ -1,5 +1,6 @@
 #include "support/golden.h"
 
+#include <dirent.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,6 +10,8 @@
 #include <string.h>
 
 #include <cmocka.h>
+
+#define MODELS PLAIT_TEST_DIR "/golden/models"
 
 #define CHECK(g, call)                                                                                                 \
     do {                                                                                                               \
@@ -85,35 +88,60 @@ static void open_files(golden *g, const char *model_dir, const char *case_dir)
     CHECK(g, pl_safetensors_open(&g->err, path, &g->adapter));
 }
 
-void golden_open(golden *g, const char *model_dir, const char *case_dir, const golden_options *options)
+/* What trains: the case's adapter, a fresh one, or everything. */
+static void choose_method(golden *g, const char *case_dir, const golden_options *options)
 {
-    *g = (golden){.slack = 1};
-    open_files(g, model_dir, case_dir);
-    CHECK(g, pl_model_open(&g->err, &g->arch, options->dtype, &g->model));
     if (g->adapter) {
         char path[1024];
         snprintf(path, sizeof path, "%s/adapter_config.json", case_dir);
         CHECK(g, pl_lora_config_read(&g->err, path, &g->lora));
         CHECK(g, pl_model_adapt(&g->err, g->model, &g->lora, options->training, false, 1, case_dir));
+    } else if (options->lora || options->dora) {
+        pl_lora_config_init(&g->lora);
+        g->lora.r = 4;
+        g->lora.use_dora = options->dora;
+        g->lora.lora_dropout = options->dropout;
+        g->lora.init_lora_weights = PL_LORA_INIT_RANDOM;
+        CHECK(g, pl_modules_parse(&g->err, "lora.targets", "all-linear", &g->lora.target_modules));
+        CHECK(g, pl_model_adapt(&g->err, g->model, &g->lora, options->training, true, 1, "lora.targets"));
     } else if (options->training) {
         CHECK(g, pl_model_train_all(&g->err, g->model, NULL, 0, ""));
     }
+}
+
+static void open_device(golden *g, const golden_options *options)
+{
     if (options->ref) {
         CHECK(g, pl_device_ref(&g->err, &g->device));
     } else {
         CHECK(g, pl_device_cpu(&g->err, options->threads ? options->threads : 2, &g->device));
     }
+    if (options->dry) {
+        g->twin = g->device;
+        CHECK(g, pl_device_dry(&g->err, g->twin, &g->device));
+    }
     pl_mem_init(&g->mem, g->device);
+}
+
+void golden_open(golden *g, const char *model_dir, const char *case_dir, const golden_options *options)
+{
+    *g = (golden){.slack = 1};
+    open_files(g, model_dir, case_dir);
+    CHECK(g, pl_model_open(&g->err, &g->arch, options->dtype, &g->model));
+    choose_method(g, case_dir, options);
+    open_device(g, options);
+    int64_t most = options->dry ? PL_STACK_UNLIMITED : 4 << 20;
     pl_engine_config config = {.training = options->training,
         .recompute = options->recompute,
         .seed = 7,
         .clip = options->clip,
         .optimizer = {.kind = PL_OPTIMIZER_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1},
+        .cache_rows = options->cache_rows,
         .capacity = {.tokens = g->batch.tokens,
             .max_length = g->batch.max_length,
             .sequences = g->batch.nsequences,
-            .saved_bytes = 4 << 20,
-            .work_bytes = 4 << 20}};
+            .saved_bytes = options->saved_bytes ? options->saved_bytes : most,
+            .work_bytes = options->work_bytes ? options->work_bytes : most}};
     pl_source source = {.user = g, .find = find};
     CHECK(g, pl_engine_open(&g->err, NULL, g->device, &g->mem, g->model, &config, &source, &g->engine));
 }
@@ -122,6 +150,7 @@ void golden_close(golden *g)
 {
     pl_engine_close(g->engine);
     pl_device_close(g->device);
+    pl_device_close(g->twin);
     pl_model_close(g->model);
     pl_safetensors_close(g->weights);
     pl_safetensors_close(g->adapter);
@@ -201,4 +230,68 @@ void golden_close_to(const char *what, const float *got, const double *want, int
         fail_msg("%s: element %lld is %.9g, not %.9g: %.2g of the largest (%g allowed)", what, (long long)at,
             (double)got[at], want[at], worst / largest, tolerance);
     }
+}
+
+const char *golden_path(const char *name)
+{
+    static char path[1024];
+    snprintf(path, sizeof path, "%s/%s", MODELS, name);
+    return path;
+}
+
+static int is_dense(const struct dirent *entry)
+{
+    return entry->d_name[0] != '.' && !strstr(entry->d_name, "moe") && !strstr(entry->d_name, "mixtral");
+}
+
+int golden_each_model(const char *group, void (*test)(void **state))
+{
+    struct dirent **entries;
+    int n = scandir(MODELS, &entries, is_dense, alphasort);
+    if (n <= 0) return 1;
+    struct CMUnitTest *tests = calloc((size_t)n, sizeof *tests);
+    for (int i = 0; i < n; i++) {
+        tests[i] =
+            (struct CMUnitTest){.name = entries[i]->d_name, .test_func = test, .initial_state = entries[i]->d_name};
+    }
+    int failed = _cmocka_run_group_tests(group, tests, (size_t)n, NULL, NULL);
+    for (int i = 0; i < n; i++) free(entries[i]);
+    free(entries);
+    free(tests);
+    return failed;
+}
+
+int golden_feed(pl_error *err, void *micros, int64_t step, int micro, pl_batch *batch)
+{
+    (void)step;
+    return pl_batch_copy(err, &((golden_micros *)micros)->items[micro], batch);
+}
+
+int64_t golden_targets(const golden_micros *micros)
+{
+    int64_t n = 0;
+    for (int i = 0; i < micros->count; i++) n += micros->items[i].ntargets;
+    return n;
+}
+
+void golden_split(golden *g, golden_micros *micros, int count)
+{
+    *micros = (golden_micros){.count = count};
+    for (int i = 0; i < count; i++) {
+        CHECK(g, pl_batch_open(&g->err, &micros->items[i], g->batch.tokens, g->batch.nsequences));
+    }
+    for (int s = 0; s < g->batch.nsequences; s++) {
+        pl_sequence q = g->batch.sequences[s];
+        int32_t *labels = malloc((size_t)q.q_len * sizeof *labels); /* targets shifted back */
+        labels[0] = PL_NOT_TRAINED;
+        for (int64_t t = 0; t + 1 < q.q_len; t++) labels[t + 1] = g->batch.targets[q.q_begin + t];
+        pl_batch *to = &micros->items[s < count ? s : count - 1];
+        CHECK(g, pl_batch_append(&g->err, to, g->batch.ids + q.q_begin, labels, q.q_len));
+        free(labels);
+    }
+}
+
+void golden_micros_close(golden_micros *micros)
+{
+    for (int i = 0; i < micros->count; i++) pl_batch_close(&micros->items[i]);
 }

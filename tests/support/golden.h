@@ -17,7 +17,7 @@ typedef struct golden {
     pl_safetensors *weights, *adapter, *expected;
     json_t *info; /* case.json */
     pl_lora_config lora;
-    pl_device *device;
+    pl_device *device, *twin; /* twin: what a dry device plans for, else NULL */
     pl_mem mem;
     pl_engine *engine;
     pl_batch batch;
@@ -25,12 +25,18 @@ typedef struct golden {
 } golden;
 
 typedef struct golden_options {
-    bool ref;      /* the oracle device; else the CPU */
-    int threads;   /* of the CPU; 0: 2 */
-    bool training; /* else frozen, for logits alone */
+    bool ref;       /* the oracle device; else the CPU */
+    bool dry;       /* a dry device that plans for that one */
+    int threads;    /* of the CPU; 0: 2 */
+    bool training;  /* else frozen, for logits alone */
+    bool lora;      /* a fresh adapter of rank 4 on every linear of the blocks, both of its factors random */
+    bool dora;      /* and that with magnitudes */
+    double dropout; /* of the adapter */
     pl_dtype dtype;
     int recompute;
     double clip;
+    int64_t cache_rows;
+    int64_t saved_bytes, work_bytes; /* of the stacks; 0: 4 MiB each, or unlimited on a dry device */
 } golden_options;
 
 /* Opens `model_dir` (tests/golden/models/llama), with the adapter and the expected values of `case_dir`: the same
@@ -40,6 +46,22 @@ void golden_close(golden *g);
 
 /* The name under which files have a parameter, behind `prefix`: with an adapter, PEFT's. */
 const char *golden_key(const golden *g, const pl_param *param, const char *prefix, char key[512]);
+
+/* Runs `test` once for each dense model of tests/golden/models, its folder's name as *state; a group of cmocka. */
+int golden_each_model(const char *group, void (*test)(void **state));
+/* The path of one of them, "llama", in a buffer that the next call uses again. */
+const char *golden_path(const char *name);
+
+/* Micro-batches of a step, as a feed: {.user = &micros, .micro_batch = golden_feed}. */
+typedef struct golden_micros {
+    pl_batch items[4];
+    int count;
+} golden_micros;
+int golden_feed(pl_error *err, void *micros, int64_t step, int micro, pl_batch *batch);
+int64_t golden_targets(const golden_micros *micros);
+/* Each sequence of the case a micro-batch of its own, the rest in the last one. */
+void golden_split(golden *g, golden_micros *micros, int count);
+void golden_micros_close(golden_micros *micros);
 
 /* A tensor of the expected values, as doubles that the caller frees; *n is their number. Fails the test when absent. */
 double *golden_expected(const golden *g, const char *name, int64_t *n);
