@@ -10,7 +10,7 @@ typedef struct pl_mem {
     int64_t now[PL_MEM_TAG_COUNT], peak[PL_MEM_TAG_COUNT]; /* bytes */
     int64_t total_now, total_peak;
     int64_t budget; /* bytes; 0 = none. An allocation beyond it is PL_ENOMEM that names the tag and both figures. */
-    bool sealed;    /* after the first step nothing may allocate: PL_EBUG in debug builds */
+    bool sealed;    /* after the first step nothing may allocate: PL_EBUG */
 } pl_mem;
 
 void pl_mem_init(pl_mem *mem, pl_device *device);

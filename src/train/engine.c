@@ -29,6 +29,8 @@ struct pl_engine {
     pl_kv_cache cache;
     flight flight; /* of the one micro-batch that a single process has on its way */
     pl_batch batch;
+    pl_action *actions; /* of a step */
+    size_t actions_capacity;
     pl_trace trace;
     pl_profile profile;
     int lowest; /* unit below which no gradient goes */
@@ -113,6 +115,8 @@ void pl_engine_close(pl_engine *e)
     free(e->flight.records);
     free(e->flight.outs);
     free(e->flight.marks);
+    free(e->actions);
+    e->run.mem->sealed = false;
     pl_store_close(e->store);
     close_cache(e);
     pl_batch_close(&e->batch);
@@ -212,7 +216,8 @@ static int forward_training(pl_engine *e)
         if (recomputes(e, u)) pl_stack_pop(&e->saved, mark);
         pl_profile_end(
             &e->profile, phase_of(e, u, PL_PHASE_FORWARD_EMBEDDING, PL_PHASE_FORWARD_BLOCK, PL_PHASE_FORWARD_HEAD));
-        if (u < last) PL_TRY(pl_trace_output(&e->trace, &e->run, e->model->units[u], f->outs[u]));
+        PL_TRY(u < last ? pl_trace_output(&e->trace, &e->run, e->model->units[u], f->outs[u])
+                        : pl_trace_loss(&e->trace, &e->run, e->model->units[u], f->pass.loss_sum));
         x = f->outs[u];
     }
     return 0;
@@ -331,19 +336,15 @@ int pl_engine_step(pl_engine *e, const pl_feed *feed, int64_t step, int micro_ba
 {
     step_args s = {feed, step, targets, micro_batches, lr};
     int count = pl_schedule_accumulate(micro_batches, NULL, 0);
-    pl_action *actions;
-    PL_TRY(pl_calloc(e->run.err, (size_t)count, sizeof *actions, &actions));
-    pl_schedule_accumulate(micro_batches, actions, count);
-    int rc = accumulate(e, &s, actions, count, result);
-    if (rc == 0 && !(isfinite(result->loss) && isfinite(result->grad_norm))) {
-        rc = find_nonfinite(e, &s, actions, count);
-    }
-    free(actions);
-    if (rc < 0) return rc;
+    PL_TRY(pl_grow(e->run.err, &e->actions, &e->actions_capacity, (size_t)count, sizeof *e->actions));
+    pl_schedule_accumulate(micro_batches, e->actions, count);
+    PL_TRY(accumulate(e, &s, e->actions, count, result));
+    if (!(isfinite(result->loss) && isfinite(result->grad_norm))) return find_nonfinite(e, &s, e->actions, count);
     double scale = 1;
     if (e->config.clip > 0 && result->grad_norm > 0) scale = fmin(1, e->config.clip / (result->grad_norm + 1e-6));
     PL_TRY(pl_store_step(e->store, &e->config.optimizer, lr, scale, step));
     pl_profile_end(&e->profile, PL_PHASE_OPTIMIZER);
+    e->run.mem->sealed = true; /* from here on every step finds its memory ready, or something is wrong */
     return 0;
 }
 

@@ -51,7 +51,7 @@ typedef struct pl_step_result {
 /* One optimizer step: step from 1; `targets` is the number of trained tokens of all micro_batches together. Stops with
    PL_ENUMERIC, before the optimizer touched anything, when the loss or the norm is not finite: the message names step,
    unit and tensor where it first appeared. PL_EINPUT when ids are beyond the vocabulary or a sequence beyond the
-   model's positions. */
+   model's positions. After the first step mem is sealed until the engine is closed. */
 int pl_engine_step(pl_engine *engine, const pl_feed *feed, int64_t step, int micro_batches, int64_t targets, double lr,
     pl_step_result *result);
 

@@ -34,6 +34,7 @@ int pl_inputs_open(pl_run *run, pl_inputs *in, const pl_arch *arch, const pl_cap
     }
     PL_GO(failed, pl_calloc(run->err, (size_t)(3 * capacity->tokens), sizeof *in->host, &in->host));
     PL_GO(failed, pl_calloc(run->err, (size_t)(capacity->max_length * widest), sizeof(float), &in->host_rope));
+    PL_GO(failed, pl_calloc(run->err, (size_t)widest, sizeof *in->host_inverse, &in->host_inverse));
     return 0;
 failed:
     pl_inputs_close(run, in);
@@ -50,6 +51,7 @@ void pl_inputs_close(pl_run *run, pl_inputs *in)
     }
     free(in->host);
     free(in->host_rope);
+    free(in->host_inverse);
     *in = (pl_inputs){0};
 }
 
@@ -93,20 +95,17 @@ static void fill_rope(pl_run *run, pl_inputs *in, pl_tensor to, const double *in
 }
 
 /* Tables for a batch whose longest sequence is `length`; made again only when the frequencies change with it. */
-static int set_rope(pl_run *run, pl_inputs *in, const pl_arch *arch, int r, int64_t length)
+static void set_rope(pl_run *run, pl_inputs *in, const pl_arch *arch, int r, int64_t length)
 {
     const pl_rope_spec *rope = &arch->ropes[r];
-    if (in->rope_length[r] > 0 && pl_rope_same(rope, in->rope_length[r], length)) return 0;
-    double *inverse, factor;
-    PL_TRY(pl_calloc(run->err, (size_t)rope->rotary / 2, sizeof *inverse, &inverse));
-    pl_rope_frequencies(rope, length, inverse, &factor);
+    if (in->rope_length[r] > 0 && pl_rope_same(rope, in->rope_length[r], length)) return;
+    double factor;
+    pl_rope_frequencies(rope, length, in->host_inverse, &factor);
     if (in->rope_cos[r].data) {
-        fill_rope(run, in, in->rope_cos[r], inverse, factor, false);
-        fill_rope(run, in, in->rope_sin[r], inverse, factor, true);
+        fill_rope(run, in, in->rope_cos[r], in->host_inverse, factor, false);
+        fill_rope(run, in, in->rope_sin[r], in->host_inverse, factor, true);
     }
-    free(inverse);
     in->rope_length[r] = length;
-    return 0;
 }
 
 int pl_inputs_set(pl_run *run, pl_inputs *in, const pl_arch *arch, const pl_batch *batch, pl_pass *pass)
@@ -132,7 +131,7 @@ int pl_inputs_set(pl_run *run, pl_inputs *in, const pl_arch *arch, const pl_batc
     pass->row_targets = pl_tensor_rows(in->row_targets, 0, n);
     pass->inverse = pl_tensor_rows(in->inverse, 0, n);
     for (int r = 0; r < arch->nropes; r++) {
-        PL_TRY(set_rope(run, in, arch, r, (int64_t)largest + 1));
+        set_rope(run, in, arch, r, (int64_t)largest + 1);
         pass->rope_cos[r] = in->rope_cos[r];
         pass->rope_sin[r] = in->rope_sin[r];
     }

@@ -12,8 +12,9 @@ typedef struct pl_inputs {
     pl_tensor rope_cos[PL_MAX_ROPES], rope_sin[PL_MAX_ROPES];
     int64_t rope_length[PL_MAX_ROPES]; /* the length whose frequencies the tables have; 0: not made yet */
     int64_t tokens, positions_limit;
-    int32_t *host;    /* [3 * tokens] */
-    float *host_rope; /* one table */
+    int32_t *host;        /* [3 * tokens] */
+    float *host_rope;     /* one table */
+    double *host_inverse; /* [widest rotary / 2]: frequencies */
 } pl_inputs;
 
 int pl_inputs_open(pl_run *run, pl_inputs *in, const pl_arch *arch, const pl_capacity *capacity);

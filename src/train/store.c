@@ -31,6 +31,8 @@ typedef struct unit_store {
     int64_t n, frozen_bytes; /* trainable elements, padding included */
     void *copies;            /* in the model's dtype; NULL in f32, where the masters serve */
     void *states[PL_STATE_COUNT], *frozen;
+    bool has_copies, has_frozen; /* allocated: a dry device's memory is NULL */
+    int nstates;
     sweep *sweeps;
     int nsweeps;
 } unit_store;
@@ -140,14 +142,19 @@ static int lay_out(pl_store *store, pl_unit *unit, const pl_host_tensor *found, 
 static int allocate(pl_store *store, unit_store *u)
 {
     pl_run *run = store->run;
-    if (u->frozen_bytes > 0) PL_TRY(pl_mem_alloc(run->err, run->mem, PL_MEM_WEIGHTS, u->frozen_bytes, &u->frozen));
+    if (u->frozen_bytes > 0) {
+        PL_TRY(pl_mem_alloc(run->err, run->mem, PL_MEM_WEIGHTS, u->frozen_bytes, &u->frozen));
+        u->has_frozen = true;
+    }
     if (u->n == 0) return 0;
     if (store->model->dtype != PL_F32) {
         int64_t bytes = u->n * pl_dtype_size(store->model->dtype);
         PL_TRY(pl_mem_alloc(run->err, run->mem, PL_MEM_WEIGHTS, bytes, &u->copies));
+        u->has_copies = true;
     }
     for (int s = 0; s < PL_STATE_MOMENT1 + store->options.moments; s++) {
         PL_TRY(pl_mem_alloc(run->err, run->mem, tag_of(store, (pl_state)s), u->n * 4, &u->states[s]));
+        u->nstates++;
         PL_TRY(pl_fill(run, pl_tensor_1d(u->states[s], PL_F32, u->n), 0));
     }
     if (u->copies) PL_TRY(pl_fill(run, pl_tensor_1d(u->copies, store->model->dtype, u->n), 0));
@@ -262,11 +269,11 @@ done:
 static void close_unit(pl_store *store, unit_store *u)
 {
     pl_mem *mem = store->run->mem;
-    if (u->frozen_bytes > 0) pl_mem_free(mem, PL_MEM_WEIGHTS, u->frozen, u->frozen_bytes);
-    if (u->n > 0 && store->model->dtype != PL_F32) {
+    if (u->has_frozen) pl_mem_free(mem, PL_MEM_WEIGHTS, u->frozen, u->frozen_bytes);
+    if (u->has_copies) {
         pl_mem_free(mem, PL_MEM_WEIGHTS, u->copies, u->n * pl_dtype_size(store->model->dtype));
     }
-    for (int s = 0; u->n > 0 && s < PL_STATE_MOMENT1 + store->options.moments; s++) {
+    for (int s = 0; s < u->nstates; s++) {
         pl_mem_free(mem, tag_of(store, (pl_state)s), u->states[s], u->n * 4);
     }
     free(u->sweeps);

@@ -1,5 +1,7 @@
 #include "train/trace.h"
 
+#include <math.h>
+
 #include "op/op.h"
 
 static int look(
@@ -30,6 +32,14 @@ int pl_trace_weights(const pl_trace *trace, pl_run *run, const pl_model *model)
 int pl_trace_output(const pl_trace *trace, pl_run *run, const pl_unit *unit, pl_tensor y)
 {
     return trace->active ? look(trace, run, unit, "output", "", y) : 0;
+}
+
+int pl_trace_loss(const pl_trace *trace, pl_run *run, const pl_unit *unit, double loss_sum)
+{
+    if (!trace->active || isfinite(loss_sum)) return 0;
+    return PL_FAIL(run->err, PL_ENUMERIC,
+        "step %lld: NaN or infinity first appears in unit %s, in the loss (%g); no weight was changed",
+        (long long)trace->step, unit->name, loss_sum);
 }
 
 int pl_trace_gradients(const pl_trace *trace, pl_run *run, const pl_unit *unit, pl_tensor d)

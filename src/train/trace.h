@@ -13,6 +13,7 @@ typedef struct pl_trace {
  * infinity. */
 int pl_trace_weights(const pl_trace *trace, pl_run *run, const pl_model *model);
 int pl_trace_output(const pl_trace *trace, pl_run *run, const pl_unit *unit, pl_tensor y);
+int pl_trace_loss(const pl_trace *trace, pl_run *run, const pl_unit *unit, double loss_sum);
 int pl_trace_gradients(const pl_trace *trace, pl_run *run, const pl_unit *unit, pl_tensor d);
 
 #endif
