@@ -295,7 +295,8 @@ static void a_micro_batch_without_targets_adds_nothing(void **state)
    over some thirty targets, so 1 % of it (5.5) is far outside of chance. Gradients pass the same roundings on the way
    back, and attention turns them into differences of near equals, relus into steps: 8 % of a tensor's norm. A single
    element may be worse, as it is in transformers, whose bf16 gradients of these models differ from the reference by 3
-   to 5 % of a tensor's largest element, and by 22 % where a rounding switches one of OPT's relus: 10 % are allowed. */
+   to 5 % of a tensor's largest element, and by 22 % where a rounding switches one of OPT's relus: 10 % are allowed,
+   and 25 % there. */
 static void expect_rounded(const char *what, const outcome *wide, const outcome *narrow)
 {
     for (int i = 0; i < wide->n; i++) {
@@ -323,7 +324,7 @@ static void bf16_is_near_f32(void **state)
     if (fabs(wide.norm[0] - narrow.norm[0]) > 4e-2 * wide.norm[0])
         fail_msg("norm %.9g and %.9g", wide.norm[0], narrow.norm[0]);
     expect_rounded(name, &wide, &narrow);
-    expect_near(name, &wide, &narrow, 0.1, 1e-2);
+    expect_near(name, &wide, &narrow, strcmp(name, "opt") == 0 ? 0.25 : 0.1, 1e-2);
     assert_true(wide.loss[0] != narrow.loss[0]);
     drop(&wide);
     drop(&narrow);
