@@ -44,9 +44,9 @@ docs: all
 
 format:
 	clang-format -i $(sources)
-check:
-	python3 tools/check_includes.py
-	clang-format --dry-run --Werror $(sources)
+check: # prints only what is wrong
+	@python3 tools/check_includes.py
+	@clang-format --dry-run --Werror $(sources)
 
 asan:
 	@$(MAKE) test BUILD=build-asan CMAKE_FLAGS=-DPLAIT_SANITIZE=ON

@@ -1,6 +1,4 @@
 /* plait generate: text, as it comes. */
-#include "api/generate.h"
-
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -32,7 +30,7 @@ int cli_generate(pl_error *err, cli_run *run)
     pl_buf input = {0};
     const char *prompt = run->config.generate.prompt;
     pl_log log = {.sink = cli_message};
-    pl_writer_sink sink = {.text = on_text};
+    pl_text_sink sink = {.text = on_text};
     pl_generate_result r;
     int rc = prompt ? 0 : read_stdin(err, &input);
     if (!prompt) prompt = pl_buf_text(&input);

@@ -150,6 +150,22 @@ typedef struct pl_eval_result {
 /* Loss and perplexity of the model, with the adapter if there is one, on all of the data, in order. */
 PL_API int pl_eval(pl_error *err, const pl_log *log, pl_config *config, pl_eval_result *result);
 
+/* Who reads what a model writes. */
+typedef struct pl_text_sink {
+    void *user;
+    bool (*text)(void *user, const char *bytes, size_t size); /* whole characters, as they come; false ends it */
+} pl_text_sink;
+
+typedef struct pl_generate_result {
+    int64_t prompt_tokens, new_tokens;
+    double prompt_s, write_s; /* until the first token, and for all others */
+} pl_generate_result;
+
+/* Writes on from `prompt` as config says (max_tokens, temperature, ...; with chat: as an answer to it, by the model's
+   template). The configuration's own prompt is not looked at. */
+PL_API int pl_generate_text(pl_error *err, const pl_log *log, pl_config *config, const char *prompt,
+    const pl_text_sink *sink, pl_generate_result *result);
+
 #ifdef __cplusplus
 }
 #endif

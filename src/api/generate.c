@@ -1,5 +1,3 @@
-#include "api/generate.h"
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +10,7 @@
 
 typedef struct telling {
     pl_error *err;
-    const pl_writer_sink *sink;
+    const pl_text_sink *sink;
     pl_decoder *decoder;
     pl_buf text;
     double begin, first; /* clock at the start, and when the first token came */
@@ -147,8 +145,8 @@ static int write(pl_error *err, pl_session *s, telling *t, const pl_tokens *prom
     return 0;
 }
 
-int pl_generate_text(pl_error *err, const pl_log *log, pl_config *config, const char *prompt,
-    const pl_writer_sink *sink, pl_generate_result *result)
+int pl_generate_text(pl_error *err, const pl_log *log, pl_config *config, const char *prompt, const pl_text_sink *sink,
+    pl_generate_result *result)
 {
     pl_session *s = NULL;
     pl_texts texts = {0};
@@ -157,6 +155,7 @@ int pl_generate_text(pl_error *err, const pl_log *log, pl_config *config, const 
     int64_t most;
     int rc;
     *result = (pl_generate_result){0};
+    PL_GO(done, pl_config_check(err, config, PL_CMD_GENERATE));
     PL_GO(done, pl_session_open(err, log, config, PL_PURPOSE_USE, &s));
     PL_GO(done, pl_texts_open(err, config, &texts));
     PL_GO(done, encode(err, config, &texts, prompt, &tokens));

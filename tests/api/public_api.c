@@ -93,12 +93,36 @@ static void check_errors(void)
     pl_config_delete(NULL);
 }
 
+static bool on_text(void *user, const char *bytes, size_t size)
+{
+    size_t *total = user;
+    CHECK(bytes);
+    *total += size;
+    return true;
+}
+
+static void check_generate(void)
+{
+    pl_config *config;
+    pl_generate_result result;
+    size_t total = 0;
+    pl_text_sink sink = {.user = &total, .text = on_text};
+    CHECK(pl_config_new(&err, &config) == 0);
+    CHECK(pl_config_set(&err, config, "model", PLAIT_TEST_DIR "/../demo/stories260K") == 0);
+    CHECK(pl_config_set(&err, config, "greedy", "true") == 0);
+    CHECK(pl_config_set(&err, config, "max_tokens", "9") == 0);
+    CHECK(pl_generate_text(&err, NULL, config, "Once upon a time", &sink, &result) == 0);
+    CHECK(result.new_tokens == 9 && result.prompt_tokens > 1 && total >= 9);
+    pl_config_delete(config);
+}
+
 int main(void)
 {
     char folder[] = "/tmp/plait-api-XXXXXX", path[600];
     CHECK(mkdtemp(folder));
     write_rows(folder);
     check_errors();
+    check_generate();
 
     seen s = {.stop_at = 3};
     pl_log log = {.sink = on_message, .user = &s};
