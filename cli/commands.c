@@ -1,5 +1,7 @@
+#include <pthread.h>
 #include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 
@@ -82,10 +84,27 @@ static void on_signal(int number)
     signal_seen = number;
 }
 
+static void *wait_for_signals(void *unused)
+{
+    for (;;) pause();
+    return unused;
+}
+
+/* Signals are taken by a thread of their own, and blocked in this one and in those that it starts: products of oneDNN
+   2.6 that a handler interrupts write over memory that is not theirs. */
 void cli_catch_signals(void)
 {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESETHAND | SA_RESTART};
+    sigset_t caught;
+    pthread_t thread;
     sigemptyset(&action.sa_mask);
+    sigemptyset(&caught);
+    sigaddset(&caught, SIGINT);
+    sigaddset(&caught, SIGTERM);
+    /* Without a thread the signals keep their usual effect: the run ends, and goes on from its last checkpoint. */
+    if (pthread_create(&thread, NULL, wait_for_signals, NULL) != 0) return;
+    pthread_detach(thread);
+    pthread_sigmask(SIG_BLOCK, &caught, NULL);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
 }
