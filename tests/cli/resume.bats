@@ -44,7 +44,9 @@ killed() {
     while :; do
         "$start" b "$@" &
         local pid=$!
-        sleep "0.$(printf %03d $((RANDOM % 400 + 20 * kills % 400)))"
+        # The first within the time that a whole run took; later ones get more, so that it comes to an end.
+        local ms=$((took * (10 + RANDOM % 60) / 100 + kills * took / 50))
+        sleep "$((ms / 1000)).$(printf %03d $((ms % 1000)))"
         pkill_tree $pid
         wait $pid 2>/dev/null && break
         kills=$((kills + 1))
@@ -65,7 +67,9 @@ check_killed() {
     local start=train
     [ "$1" = lora ] || start=train_full
     local arguments=(--method "$1" --precision "$2" --train.steps 24 --checkpoint.every 1)
+    local begin=${EPOCHREALTIME/./}
     $start a "${arguments[@]}"
+    took=$(((${EPOCHREALTIME/./} - begin) / 1000))
     killed $start "${arguments[@]}"
     same a b
     [ "$(wc -l <b/metrics.jsonl)" = 24 ]
