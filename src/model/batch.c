@@ -34,6 +34,7 @@ void pl_batch_clear(pl_batch *batch)
     batch->nsequences = 0;
     batch->ntargets = 0;
     batch->max_length = 0;
+    batch->rope_length = 0;
 }
 
 int pl_batch_append(pl_error *err, pl_batch *batch, const int32_t *ids, const int32_t *labels, int64_t n)
@@ -74,5 +75,6 @@ int pl_batch_copy(pl_error *err, const pl_batch *from, pl_batch *to)
     to->tokens += n;
     to->ntargets += from->ntargets;
     if (from->max_length > to->max_length) to->max_length = from->max_length;
+    if (from->rope_length > to->rope_length) to->rope_length = from->rope_length;
     return 0;
 }

@@ -16,6 +16,9 @@ typedef struct pl_batch {
     int nsequences, capacity_sequences;
     int64_t ntargets;   /* tokens that are trained */
     int64_t max_length; /* of a sequence */
+    /* The length by which rotary frequencies are chosen, where they depend on one (longrope, dynamic), when that is
+       more than the positions say: a chunk of a prompt is rotated as the whole prompt is. */
+    int64_t rope_length;
 } pl_batch;
 
 int pl_batch_open(pl_error *err, pl_batch *batch, int64_t capacity_tokens, int capacity_sequences);

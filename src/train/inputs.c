@@ -69,9 +69,15 @@ static int check(pl_run *run, const pl_inputs *in, const pl_arch *arch, const pl
             (long long)in->tokens);
     }
     for (int64_t t = 0; t < batch->tokens; t++) {
-        if (batch->positions[t] < in->positions_limit && batch->positions[t] < arch->max_positions) continue;
-        return PL_FAIL(run->err, PL_EINPUT, "a sequence of more than %lld tokens: the model has %lld positions",
-            (long long)batch->positions[t], (long long)arch->max_positions);
+        int32_t position = batch->positions[t];
+        if (position < 0 || position >= arch->max_positions) {
+            return PL_FAIL(run->err, PL_EINPUT, "a token at position %d: the model has %lld positions", position,
+                (long long)arch->max_positions);
+        }
+        if (position >= in->positions_limit) {
+            return PL_FAIL(run->err, PL_EBUG, "a sequence of more than %lld tokens was not planned",
+                (long long)in->positions_limit);
+        }
     }
     return 0;
 }
@@ -130,8 +136,9 @@ int pl_inputs_set(pl_run *run, pl_inputs *in, const pl_arch *arch, const pl_batc
     pass->rows = pl_tensor_rows(in->rows, 0, n);
     pass->row_targets = pl_tensor_rows(in->row_targets, 0, n);
     pass->inverse = pl_tensor_rows(in->inverse, 0, n);
+    int64_t length = batch->rope_length > largest ? batch->rope_length : (int64_t)largest + 1;
     for (int r = 0; r < arch->nropes; r++) {
-        set_rope(run, in, arch, r, (int64_t)largest + 1);
+        set_rope(run, in, arch, r, length);
         pass->rope_cos[r] = in->rope_cos[r];
         pass->rope_sin[r] = in->rope_sin[r];
     }

@@ -138,7 +138,7 @@ void golden_open(golden *g, const char *model_dir, const char *case_dir, const g
         .optimizer = {.kind = PL_OPTIMIZER_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1},
         .cache_rows = options->cache_rows,
         .capacity = {.tokens = g->batch.tokens,
-            .max_length = g->batch.max_length,
+            .max_length = options->max_length ? options->max_length : g->batch.max_length,
             .sequences = g->batch.nsequences,
             .saved_bytes = options->saved_bytes ? options->saved_bytes : most,
             .work_bytes = options->work_bytes ? options->work_bytes : most}};

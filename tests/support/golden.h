@@ -36,6 +36,7 @@ typedef struct golden_options {
     int recompute;
     double clip;
     int64_t cache_rows;
+    int64_t max_length;              /* of a sequence; 0: the case's own */
     int64_t saved_bytes, work_bytes; /* of the stacks; 0: 4 MiB each, or unlimited on a dry device */
 } golden_options;
 

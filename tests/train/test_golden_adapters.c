@@ -15,8 +15,9 @@
 
 #define GOLDEN PLAIT_TEST_DIR "/golden"
 
-/* PEFT decomposes in f32, whose rounding the gap between neighbouring singular values amplifies: against a decomposition
-   in f64 its residuals are off by up to 1.4e-5 of the largest element. Ours, in f64, are checked by test_lora_init. */
+/* PEFT decomposes in f32, whose rounding the gap between neighbouring singular values amplifies: against a
+   decomposition in f64 its residuals are off by up to 1.4e-5 of the largest element. Ours, in f64, are checked by
+   test_lora_init. */
 #define RESIDUAL 2e-5
 #define PISSA_SLACK 4 /* the same in what follows: 1.2e-5 of the largest logit was seen */
 
