@@ -146,7 +146,7 @@ def check_lora(args, path, rows):
     compare_logits("lora: our adapter in PEFT against PEFT's own", logits_of(loaded, rows), want, 2e-3)
     with torch.no_grad():
         theirs = step_loss(loaded, rows)
-    verdict("lora: plait eval --adapter against PEFT", abs(eval_plait(args, path, "--adapter", output) - theirs) / theirs, 1e-5)
+    verdict("lora: plait eval --adapter against PEFT", abs(eval_plait(args, path, "--adapter", output) - theirs) / theirs, 1e-4)
     check_merged(args, output, loaded, rows)
 
 
