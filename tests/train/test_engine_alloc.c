@@ -1,0 +1,136 @@
+/* Every allocation fails once, from the model's opening over a step, an evaluation and logits to the close: nothing may
+   crash or leak, and the error is PL_ENOMEM. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "support/alloc_fail.h"
+#include "support/golden.h"
+
+/* A case, its files open; the device is warm, so that it keeps no product that is made under watch. */
+typedef struct given {
+    golden g;
+    golden_micros micros;
+    const char *name;
+    json_t *config; /* read before: jansson's lexer drops characters when memory runs out, and says nothing */
+    bool dora;
+    pl_dtype dtype;
+    pl_device *device; /* NULL: opened in the call */
+} given;
+
+static int find(pl_error *err, void *user, const pl_param *param, pl_host_tensor *out, bool *found)
+{
+    given *t = user;
+    const pl_st_tensor *s = pl_safetensors_find(t->g.weights, pl_param_source(param));
+    *found = s != NULL;
+    if (!s && param->role == PL_ROLE_BASE) return PL_FAIL(err, PL_EINPUT, "%s is not there", param->name);
+    if (!s) return 0;
+    *out = (pl_host_tensor){.data = s->data, .dtype = s->dtype, .ndim = s->ndim};
+    for (int d = 0; d < s->ndim; d++) out->shape[d] = s->shape[d];
+    return 0;
+}
+
+static int adapt(pl_error *err, pl_model *model, pl_lora_config *lora)
+{
+    pl_lora_config_init(lora);
+    lora->r = 2;
+    lora->use_dora = true;
+    PL_TRY(pl_modules_parse(err, "lora.targets", "all-linear", &lora->target_modules));
+    PL_TRY(pl_names_add(err, &lora->modules_to_save, "lm_head"));
+    return pl_model_adapt(err, model, lora, true, true, 1, "lora.targets");
+}
+
+static int use(given *t, pl_engine *engine)
+{
+    pl_feed feed = {.user = &t->micros, .micro_batch = golden_feed};
+    pl_step_result r;
+    double sum;
+    static float logits[2 * 512];
+    PL_TRY(pl_engine_step(engine, &feed, 1, 1, golden_targets(&t->micros), 1e-3, &r));
+    PL_TRY(pl_engine_evaluate(engine, &t->g.batch, &sum));
+    assert_true(t->g.model->arch.vocab <= 512);
+    return pl_engine_logits(engine, &t->g.batch, (int32_t[]){0, 1}, 2, logits);
+}
+
+static int open_and_use(pl_error *err, void *user)
+{
+    given *t = user;
+    const pl_log quiet = {0};
+    pl_arch arch = {0};
+    pl_model *model = NULL;
+    pl_lora_config lora = {0};
+    pl_device *device = NULL;
+    pl_engine *engine = NULL;
+    pl_mem mem = {0};
+    pl_source source = {.user = t, .find = find};
+    int rc;
+    PL_GO(done, pl_arch_parse(err, &quiet, t->name, t->config, NULL, &arch));
+    PL_GO(done, pl_model_open(err, &arch, t->dtype, &model));
+    PL_GO(done, t->dora ? adapt(err, model, &lora) : pl_model_train_all(err, model, NULL, 0, ""));
+    if (!t->device) PL_GO(done, pl_device_ref(err, &device));
+    pl_mem_init(&mem, device ? device : t->device);
+    pl_engine_config config = {.training = true,
+        .recompute = 1,
+        .seed = 7,
+        .clip = 1,
+        .optimizer = {.kind = PL_OPTIMIZER_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8},
+        .cache_rows = 64,
+        .capacity = {.tokens = t->g.batch.tokens,
+            .max_length = t->g.batch.max_length,
+            .sequences = t->g.batch.nsequences,
+            .saved_bytes = 1 << 20,
+            .work_bytes = 1 << 20}};
+    PL_GO(done, pl_engine_open(err, NULL, mem.device, &mem, model, &config, &source, &engine));
+    PL_GO(done, use(t, engine));
+done:
+    pl_engine_close(engine);
+    assert_int_equal(mem.total_now, 0); /* the account is even, however far it came */
+    pl_device_close(device);
+    pl_model_close(model);
+    pl_lora_config_free(&lora);
+    return rc;
+}
+
+static void check(const char *name, bool dora, pl_dtype dtype, bool cpu)
+{
+    given t = {.name = name, .dora = dora, .dtype = dtype};
+    golden_open(&t.g, golden_path(name), golden_path(name), &(golden_options){.dtype = dtype, .threads = 1});
+    golden_split(&t.g, &t.micros, 1);
+    t.device = cpu ? t.g.device : NULL;
+    char path[1024];
+    snprintf(path, sizeof path, "%s/config.json", golden_path(name));
+    if (pl_json_read(&t.g.err, path, &t.config) < 0) fail_msg("%s", t.g.err.message);
+    if (cpu && open_and_use(&t.g.err, &t) < 0) fail_msg("%s: %s", name, t.g.err.message);
+    assert_true(alloc_fail_run(name, open_and_use, &t) > 50);
+    json_decref(t.config);
+    golden_micros_close(&t.micros);
+    golden_close(&t.g);
+}
+
+static void training_in_full(void **state)
+{
+    (void)state;
+    check("gpt_neox", false, PL_F32, true);
+    check("gemma2", false, PL_BF16, true);
+    check("phi3-longrope", false, PL_F32, false);
+}
+
+static void training_an_adapter(void **state)
+{
+    (void)state;
+    check("llama-tied", true, PL_BF16, true);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(training_in_full),
+        cmocka_unit_test(training_an_adapter),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
