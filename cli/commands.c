@@ -91,8 +91,8 @@ static void *wait_for_signals(void *unused)
 }
 
 /* Signals are taken by a thread of their own, and blocked in this one and in those that it starts. A handler that
-   interrupts the backward pass in f32 may leave the heap corrupted, even if it does nothing (seen with oneDNN 2.6.3;
-   what writes there is not found yet. The forward pass and bf16 do not show it). */
+   interrupts the backward pass in f32 corrupts the heap, even if it does nothing, unless it has a stack of its own
+   (SA_ONSTACK): something there, generated code of oneDNN 2.6.3 it seems, keeps data far below the stack pointer. */
 void cli_catch_signals(void)
 {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESETHAND | SA_RESTART};
