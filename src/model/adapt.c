@@ -81,13 +81,6 @@ static void train_with_adapter(pl_param *p, bool train)
     p->in_adapter = true;
 }
 
-/* A tied head's weight is the embedding's. */
-static bool borrows_weight(const pl_linear *lin)
-{
-    size_t length = module_length(lin->weight->name);
-    return strlen(lin->name) != length || strncmp(lin->weight->name, lin->name, length) != 0;
-}
-
 /* What the ways to begin ask of a layer. PiSSA and OLoRA change its weight. */
 static int check_init(pl_error *err, const pl_linear *lin, const char *where)
 {
@@ -98,7 +91,7 @@ static int check_init(pl_error *err, const pl_linear *lin, const char *where)
         return PL_FAIL(err, PL_EUSAGE, "%s: r is %lld for %s; init_lora_weights orthogonal needs an even r", where,
             (long long)lora->rank, lin->name);
     }
-    if (lora->init != PL_LORA_INIT_PISSA && lora->init != PL_LORA_INIT_OLORA) return 0;
+    if (!pl_linear_changes_base(lin)) return 0;
     if (lora->rank > most) {
         return PL_FAIL(err, PL_EUSAGE,
             "%s: r is %lld for %s; init_lora_weights %s takes at most %lld of it (%lld x %lld)", where,
@@ -113,7 +106,7 @@ static int check_init(pl_error *err, const pl_linear *lin, const char *where)
             "%s: init_lora_weights olora is not defined for %s, whose weight lies transposed (Conv1D); pissa is", where,
             lin->name);
     }
-    if (borrows_weight(lin)) {
+    if (pl_linear_borrows(lin)) {
         return PL_FAIL(err, PL_EUNSUPPORTED,
             "%s: init_lora_weights %s changes the weight of %s, which it shares with the embedding; leave it out of "
             "target_modules or choose another init_lora_weights",

@@ -1,6 +1,7 @@
 #include "model/linear.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "op/op.h"
 
@@ -279,6 +280,31 @@ int pl_linear_derive(pl_run *run, const pl_linear *lin)
 {
     if (!lin->lora || !lin->lora->norm2) return 0;
     return pl_row_dots(run, lin->lora->norm2->value, lin->weight->value, lin->weight->value, lin->transposed);
+}
+
+bool pl_linear_borrows(const pl_linear *lin)
+{
+    size_t length = strlen(lin->name);
+    return strncmp(lin->weight->name, lin->name, length) != 0 || strcmp(lin->weight->name + length, ".weight") != 0;
+}
+
+bool pl_linear_changes_base(const pl_linear *lin)
+{
+    return lin->lora && (lin->lora->init == PL_LORA_INIT_PISSA || lin->lora->init == PL_LORA_INIT_OLORA);
+}
+
+pl_lora_start pl_linear_start(const pl_linear *lin, uint64_t seed)
+{
+    return (pl_lora_start){.name = lin->name,
+        .init = lin->lora->init,
+        .niter = lin->lora->niter,
+        .in = lin->in,
+        .out = lin->out,
+        .r = lin->lora->rank,
+        .transposed = lin->transposed,
+        .scaling = lin->lora->scaling,
+        .seed = pl_linear_changes_base(lin) ? 0 : seed,
+        .domain = lin->id};
 }
 
 void pl_linear_free(pl_linear *lin)

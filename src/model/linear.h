@@ -8,7 +8,7 @@
 #ifndef PL_MODEL_LINEAR_H
 #define PL_MODEL_LINEAR_H
 
-#include "model/lora_config.h"
+#include "model/lora_init.h"
 #include "model/param.h"
 #include "model/pass.h"
 #include "model/unit.h"
@@ -62,6 +62,14 @@ bool pl_linear_trainable(const pl_linear *lin); /* anything of it */
 int pl_linear_derive(pl_run *run, const pl_linear *lin);
 /* norm[out] f32 = |W + s B A| by rows (dtype f32 throughout). */
 int pl_linear_weight_norm(pl_run *run, const pl_linear *lin, pl_tensor norm);
+
+/* Its weight is another module's: a tied head's is the embedding's. */
+bool pl_linear_borrows(const pl_linear *lin);
+/* Whether the adapter's start takes the base weight apart (PiSSA, OLoRA). What that leaves of it does not depend on the
+   run's seed, so that it is the same whenever the adapter is used. */
+bool pl_linear_changes_base(const pl_linear *lin);
+/* The adapter's start, for those that pl_lora_start_make knows. */
+pl_lora_start pl_linear_start(const pl_linear *lin, uint64_t seed);
 
 void pl_linear_free(pl_linear *lin);
 

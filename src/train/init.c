@@ -121,18 +121,9 @@ static int put_param(pl_run *run, const pl_store *store, const pl_param *p, cons
 static int start_by_matrices(pl_run *run, pl_store *store, const pl_linear *lin, uint64_t seed, const bool *found)
 {
     const pl_lora *lora = lin->lora;
-    bool given = found[lora->a->id] && found[lora->b->id], changes = lora->init != PL_LORA_INIT_ORTHOGONAL;
+    bool given = found[lora->a->id] && found[lora->b->id], changes = pl_linear_changes_base(lin);
     if (given && !changes) return 0;
-    pl_lora_start start = {.name = lin->name,
-        .init = lora->init,
-        .niter = lora->niter,
-        .in = lin->in,
-        .out = lin->out,
-        .r = lora->rank,
-        .transposed = lin->transposed,
-        .scaling = lora->scaling,
-        .seed = changes ? 0 : seed,
-        .domain = lin->id};
+    pl_lora_start start = pl_linear_start(lin, seed);
     /* The work stack is held as long as the host's memory is, for no other reason than that a plan then counts it. */
     pl_tensor w = lin->weight->value;
     int64_t mark = pl_stack_mark(run->work),

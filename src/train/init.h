@@ -9,8 +9,7 @@
 int pl_init_param(pl_run *run, const pl_param *param, uint64_t seed, pl_tensor to);
 
 /* After everything is loaded: PiSSA, OLoRA and orthogonal starts (which change the base), DoRA's norms and magnitudes.
-   found[param->id] tells what a file gave, which is left as it is: of PiSSA and OLoRA the base then changes alone, and
-   not by what `seed` says, so that it is the same whenever the adapter is used. */
+   found[param->id] tells what a file gave, which is left as it is: of PiSSA and OLoRA the base then changes alone. */
 int pl_init_adapters(pl_run *run, pl_model *model, pl_store *store, uint64_t seed, const bool *found);
 
 #endif

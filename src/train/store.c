@@ -77,7 +77,7 @@ static pl_tensor param_view(const pl_param *p, void *base, pl_dtype dtype, int64
 
 /* ---- placing ---- */
 
-static int check_shape(pl_run *run, const pl_param *p, const pl_host_tensor *t)
+int pl_host_tensor_check(pl_error *err, const pl_param *p, const pl_host_tensor *t)
 {
     bool same = p->ndim == t->ndim;
     for (int d = 0; d < p->ndim && same; d++) same = p->shape[d] == t->shape[d];
@@ -85,9 +85,8 @@ static int check_shape(pl_run *run, const pl_param *p, const pl_host_tensor *t)
     char have[96], want[96];
     pl_tensor expected = pl_tensor_nd(NULL, t->dtype, p->ndim, p->shape),
               found = pl_tensor_nd(NULL, t->dtype, t->ndim, t->shape);
-    return PL_FAIL(run->err, PL_EINPUT, "%s: tensor %s is %s; the model's configuration says %s",
-        t->file ? t->file : "file", pl_param_source(p), pl_tensor_describe(found, have),
-        pl_tensor_describe(expected, want));
+    return PL_FAIL(err, PL_EINPUT, "%s: tensor %s is %s; the model's configuration says %s", t->file ? t->file : "file",
+        pl_param_source(p), pl_tensor_describe(found, have), pl_tensor_describe(expected, want));
 }
 
 /* Uses the file's own memory for a frozen parameter whose dtype is right, if the device can. */
@@ -227,7 +226,7 @@ static int place_all(pl_store *store, const pl_source *source, pl_host_tensor *f
     for (int i = 0; i < model->nparams; i++) {
         if (model->params[i]->role == PL_ROLE_DERIVED) continue;
         PL_TRY(source->find(run->err, source->user, model->params[i], &found[i], &is_found[i]));
-        if (is_found[i]) PL_TRY(check_shape(run, model->params[i], &found[i]));
+        if (is_found[i]) PL_TRY(pl_host_tensor_check(run->err, model->params[i], &found[i]));
     }
     for (int u = 0; u < model->nunits; u++) {
         PL_TRY(lay_out(store, model->units[u], found, is_found));

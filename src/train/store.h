@@ -18,6 +18,9 @@ typedef struct pl_host_tensor {
     int64_t shape[PL_MAX_DIMS];
 } pl_host_tensor;
 
+/* PL_EINPUT unless it has the parameter's shape. */
+int pl_host_tensor_check(pl_error *err, const pl_param *param, const pl_host_tensor *tensor);
+
 /* Where values come from. find sets *found to false where the parameter starts from its initialisation rule, and fails
    where it should have been there. The data must stay valid until the store is closed. */
 typedef struct pl_source {

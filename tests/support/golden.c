@@ -88,6 +88,11 @@ static void open_files(golden *g, const char *model_dir, const char *case_dir)
     CHECK(g, pl_safetensors_open(&g->err, path, &g->adapter));
 }
 
+pl_source golden_source(golden *g)
+{
+    return (pl_source){.user = g, .find = find};
+}
+
 /* What trains: the case's adapter, a fresh one, or everything. */
 static void choose_method(golden *g, const char *case_dir, const golden_options *options)
 {
@@ -142,7 +147,7 @@ void golden_open(golden *g, const char *model_dir, const char *case_dir, const g
             .sequences = g->batch.nsequences,
             .saved_bytes = options->saved_bytes ? options->saved_bytes : most,
             .work_bytes = options->work_bytes ? options->work_bytes : most}};
-    pl_source source = {.user = g, .find = find};
+    pl_source source = golden_source(g);
     CHECK(g, pl_engine_open(&g->err, NULL, g->device, &g->mem, g->model, &config, &source, &g->engine));
 }
 

@@ -45,6 +45,8 @@ typedef struct golden_options {
 void golden_open(golden *g, const char *model_dir, const char *case_dir, const golden_options *options);
 void golden_close(golden *g);
 
+/* What the case's files hold. */
+pl_source golden_source(golden *g);
 /* The name under which files have a parameter, behind `prefix`: with an adapter, PEFT's. */
 const char *golden_key(const golden *g, const pl_param *param, const char *prefix, char key[512]);
 

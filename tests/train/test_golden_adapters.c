@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "support/golden.h"
+#include "train/merging.h"
 
 #define GOLDEN PLAIT_TEST_DIR "/golden"
 
@@ -28,13 +29,6 @@ static void folders(const char *name, char model[1024], char adapter[1024])
 {
     snprintf(model, 1024, "%s/models/%.*s", GOLDEN, (int)strcspn(name, "/"), name);
     snprintf(adapter, 1024, "%s/adapters/%s", GOLDEN, name);
-}
-
-static void open_case(golden *g, const char *name, const golden_options *options)
-{
-    char model[1024], adapter[1024];
-    folders(name, model, adapter);
-    golden_open(g, model, adapter, options);
 }
 
 static void check_counts(golden *g)
@@ -80,16 +74,103 @@ static void check_residuals(golden *g)
     assert_int_equal(seen, changed);
 }
 
+/* A product of r = 4 terms in f32; relative to the largest element. */
+#define MERGED 1e-6
+
+static void check_merged_tensor(golden *g, const pl_merged *t, const float *got)
+{
+    char name[512];
+    int64_t n;
+    snprintf(name, sizeof name, "merged.%s", t->name);
+    if (golden_has(g, name)) {
+        double *want = golden_expected(g, name, &n);
+        golden_close_to(name, got, want, n,
+            strstr(json_string_value(json_object_get(g->info, "case")), "pissa") ? RESIDUAL : MERGED, 0);
+        free(want);
+    } else { /* as the base has it */
+        const pl_st_tensor *base = pl_safetensors_find(g->weights, t->name);
+        assert_non_null(base);
+        assert_memory_equal(got, base->data, base->bytes);
+    }
+}
+
+typedef struct merged_values {
+    const pl_merging *merge;
+    float **values;
+} merged_values;
+
+static int find_merged(pl_error *err, void *user, const pl_param *param, pl_host_tensor *out, bool *found)
+{
+    const merged_values *m = user;
+    for (int i = 0; i < m->merge->count; i++) {
+        if (strcmp(m->merge->tensors[i].name, param->name) != 0) continue;
+        *found = true;
+        *out = (pl_host_tensor){.data = m->values[i], .dtype = PL_F32, .ndim = param->ndim};
+        for (int d = 0; d < param->ndim; d++) out->shape[d] = param->shape[d];
+        return 0;
+    }
+    return PL_FAIL(err, PL_EINPUT, "%s is not among the merged tensors", param->name);
+}
+
+/* A plain model of the merged weights computes what the adapted one did. */
+static void check_merged_logits(golden *g, const merged_values *m, const char *model_dir)
+{
+    pl_arch arch;
+    pl_model *model;
+    pl_engine *engine;
+    pl_mem mem;
+    const pl_log quiet = {0};
+    if (pl_arch_read(&g->err, &quiet, model_dir, &arch) < 0) fail_msg("%s", g->err.message);
+    arch.tied = arch.tied && !m->merge->unties;
+    if (pl_model_open(&g->err, &arch, PL_F32, &model) < 0) fail_msg("%s", g->err.message);
+    pl_mem_init(&mem, g->device);
+    pl_engine_config config = {.capacity = {.tokens = g->batch.tokens,
+                                   .max_length = g->batch.max_length,
+                                   .sequences = g->batch.nsequences,
+                                   .saved_bytes = 4 << 20,
+                                   .work_bytes = 4 << 20}};
+    pl_source source = {.user = (void *)m, .find = find_merged};
+    if (pl_engine_open(&g->err, NULL, g->device, &mem, model, &config, &source, &engine) < 0) {
+        fail_msg("%s", g->err.message);
+    }
+    pl_engine *adapted = g->engine;
+    g->engine = engine;
+    golden_check_logits(g);
+    g->engine = adapted;
+    pl_engine_close(engine);
+    pl_model_close(model);
+}
+
+static void check_merged(golden *g, const char *model_dir)
+{
+    pl_merging merge;
+    if (pl_merging_open(&g->err, g->model, &merge) < 0) fail_msg("%s", g->err.message);
+    float **values = calloc((size_t)merge.count, sizeof *values);
+    pl_source source = golden_source(g);
+    for (int i = 0; i < merge.count; i++) {
+        values[i] = malloc((size_t)pl_param_numel(merge.tensors[i].param) * sizeof **values);
+        if (pl_merging_read(&g->err, &merge.tensors[i], &source, values[i]) < 0) fail_msg("%s", g->err.message);
+        check_merged_tensor(g, &merge.tensors[i], values[i]);
+    }
+    check_merged_logits(g, &(merged_values){&merge, values}, model_dir);
+    for (int i = 0; i < merge.count; i++) free(values[i]);
+    free(values);
+    pl_merging_close(&merge);
+}
+
 static void run_case_on(const char *name, bool ref)
 {
     golden g;
-    open_case(&g, name, &(golden_options){.training = true, .clip = 1.0, .ref = ref});
+    char model[1024], adapter[1024];
+    folders(name, model, adapter);
+    golden_open(&g, model, adapter, &(golden_options){.training = true, .clip = 1.0, .ref = ref});
     if (strstr(name, "pissa")) g.slack = PISSA_SLACK;
     check_counts(&g);
     check_scaling(&g);
     check_residuals(&g);
     golden_check_logits(&g);
     golden_check_gradients(&g);
+    if (!ref) check_merged(&g, model);
     if (!ref) golden_check_steps(&g); /* the oracle is slow, and its optimizer is checked elsewhere */
     golden_close(&g);
 }
