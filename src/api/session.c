@@ -131,6 +131,11 @@ static int find(pl_error *err, void *user, const pl_param *p, pl_host_tensor *ou
     return 0;
 }
 
+pl_source pl_session_source(pl_session *s)
+{
+    return (pl_source){.user = s, .find = find};
+}
+
 int pl_session_open(pl_error *err, const pl_log *log, const pl_config *config, pl_purpose purpose, pl_session **out)
 {
     pl_session *s;
@@ -224,7 +229,7 @@ static int64_t room_for_lengths(const pl_session *s, const pl_work *w)
 int pl_session_plan(pl_error *err, pl_session *s, pl_work *w)
 {
     pl_engine *dry;
-    pl_source source = {.user = s, .find = find};
+    pl_source source = pl_session_source(s);
     pl_mem_init(&s->planned, s->dry_device);
     w->capacity.saved_bytes = w->capacity.work_bytes = PL_STACK_UNLIMITED;
     pl_engine_config config = engine_config(s, w);
@@ -248,7 +253,7 @@ int pl_session_plan(pl_error *err, pl_session *s, pl_work *w)
 int pl_session_start(pl_error *err, pl_session *s, pl_work *w)
 {
     PL_TRY(pl_session_plan(err, s, w));
-    pl_source source = {.user = s, .find = find};
+    pl_source source = pl_session_source(s);
     pl_mem_init(&s->mem, s->device);
     s->mem.budget = s->config->memory.budget;
     pl_engine_config config = engine_config(s, w);

@@ -34,6 +34,9 @@ typedef struct pl_session {
 int pl_session_open(pl_error *err, const pl_log *log, const pl_config *config, pl_purpose purpose, pl_session **out);
 void pl_session_close(pl_session *session); /* NULL is fine */
 
+/* The files that the session opened, as a source of values; it serves as long as the session. */
+pl_source pl_session_source(pl_session *session);
+
 /* What the engine is to do, for which it is sized by a dry run. */
 typedef struct pl_work {
     pl_capacity capacity; /* of the largest micro-batch; the stacks' sizes are found */

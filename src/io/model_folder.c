@@ -136,6 +136,14 @@ static int set_dtype(pl_error *err, json_t *config, const char *dtype, bool *cha
     return 0;
 }
 
+static int set_untied(pl_error *err, json_t *config, bool *changed)
+{
+    static const char key[] = "tie_word_embeddings";
+    if (json_is_false(json_object_get(config, key))) return 0;
+    *changed = true;
+    return json_object_set_new(config, key, json_false()) == 0 ? 0 : PL_FAIL_NOMEM(err);
+}
+
 /* The text that config.json shall have: that of the given one, byte for byte where nothing is changed in it. */
 static int config_text(pl_error *err, const pl_model_folder *options, pl_buf *out)
 {
@@ -152,6 +160,7 @@ static int config_text(pl_error *err, const pl_model_folder *options, pl_buf *ou
         goto done;
     }
     if (options->dtype) PL_GO(done, set_dtype(err, config, options->dtype, &changed));
+    if (options->unties) PL_GO(done, set_untied(err, config, &changed));
     if (changed) {
         PL_GO(done, pl_json_text(err, config, 0, out));
         rc = pl_buf_putc(err, out, '\n');
