@@ -41,3 +41,33 @@ int pl_adapter_find_param(
     free(key);
     return rc;
 }
+
+/* The tensor of that key, remembered as used, if there is one. */
+static int find_if_there(pl_error *err, pl_weights *adapter, const char *key, const pl_st_tensor **out)
+{
+    *out = pl_weights_peek(adapter, key);
+    return *out ? pl_weights_find(err, adapter, key, out) : 0;
+}
+
+int pl_adapter_find_along(
+    pl_error *err, pl_weights *adapter, const pl_model *model, const pl_param *param, const pl_st_tensor **out)
+{
+    const pl_linear *head = pl_model_find_linear(model, model->arch.head);
+    size_t embed = strlen(model->arch.embed);
+    bool of_head = head && (param == head->weight || param == head->bias);
+    bool of_embedding = strncmp(param->name, model->arch.embed, embed) == 0 && param->name[embed] == '.';
+    *out = NULL;
+    if (!of_head && !of_embedding) return 0;
+    char *key;
+    PL_TRY(pl_adapter_param_key(err, model, param, &key));
+    int rc = find_if_there(err, adapter, key, out);
+    free(key);
+    if (rc < 0 || !of_head || !pl_linear_borrows(head) || param != head->weight) return rc;
+    /* A tied head's own copy is as good as the embedding's, with which it is one. */
+    const pl_st_tensor *copy;
+    PL_TRY(pl_peft_key(err, head->name, head->lora ? PL_PEFT_BASE_WEIGHT : PL_PEFT_WEIGHT, &key));
+    rc = find_if_there(err, adapter, key, &copy);
+    free(key);
+    if (!*out) *out = copy;
+    return rc;
+}

@@ -10,5 +10,9 @@ int pl_adapter_param_key(pl_error *err, const pl_model *model, const pl_param *p
 /* Its tensor in an adapter's file, remembered as pl_weights_find does; NULL if it has none. */
 int pl_adapter_find_param(
     pl_error *err, pl_weights *adapter, const pl_model *model, const pl_param *param, const pl_st_tensor **out);
+/* PEFT saves embedding and head as they are, along with an adapter that has one of them among its target_modules, and
+   reads them in the model's place: such a tensor of a parameter that is not the adapter's, or NULL. */
+int pl_adapter_find_along(
+    pl_error *err, pl_weights *adapter, const pl_model *model, const pl_param *param, const pl_st_tensor **out);
 
 #endif

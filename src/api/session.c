@@ -95,17 +95,23 @@ static int open_weights(pl_error *err, pl_session *s)
     return pl_weights_check(err, s->weights, "config.json", a->tied ? harmless_tied : harmless);
 }
 
+/* PEFT writes a second and a third copy of a bias that is trained with `bias` all inside of modules_to_save. */
+static const char *const harmless_adapter[] = {"*.modules_to_save.bias", "*.original_module.bias", NULL};
+
 /* The same for the adapter's. */
 static int check_adapter(pl_error *err, pl_session *s)
 {
-    static const char *const none_harmless[] = {NULL};
     if (!s->adapter_weights) return 0;
     for (int i = 0; i < s->model->nparams; i++) {
         const pl_param *p = s->model->params[i];
         const pl_st_tensor *t;
-        if (p->in_adapter) PL_TRY(pl_adapter_find_param(err, s->adapter_weights, s->model, p, &t));
+        if (p->in_adapter) {
+            PL_TRY(pl_adapter_find_param(err, s->adapter_weights, s->model, p, &t));
+        } else {
+            PL_TRY(pl_adapter_find_along(err, s->adapter_weights, s->model, p, &t));
+        }
     }
-    return pl_weights_check(err, s->adapter_weights, "adapter_config.json and the model", none_harmless);
+    return pl_weights_check(err, s->adapter_weights, "adapter_config.json and the model", harmless_adapter);
 }
 
 static int find(pl_error *err, void *user, const pl_param *p, pl_host_tensor *out, bool *found)
@@ -114,8 +120,9 @@ static int find(pl_error *err, void *user, const pl_param *p, pl_host_tensor *ou
     const pl_st_tensor *t = NULL;
     if (p->in_adapter && s->adapter_weights) {
         PL_TRY(pl_adapter_find_param(err, s->adapter_weights, s->model, p, &t));
-    } else if (p->role == PL_ROLE_BASE && s->weights) {
-        t = pl_weights_peek(s->weights, pl_param_source(p));
+    } else if (p->role == PL_ROLE_BASE) {
+        if (s->adapter_weights) PL_TRY(pl_adapter_find_along(err, s->adapter_weights, s->model, p, &t));
+        if (!t && s->weights) t = pl_weights_peek(s->weights, pl_param_source(p));
     }
     *found = t != NULL;
     if (!t) return 0;
