@@ -18,6 +18,16 @@
         if ((call) < 0) fail_msg("%s: %s", #call, (g)->err.message);                                                   \
     } while (0)
 
+/* A copy of f32 values, rounded to bf16, that lasts as long as the case. */
+static const float *round_values(golden *g, const pl_st_tensor *t)
+{
+    float *values = malloc(t->bytes);
+    assert_true(t->dtype == PL_F32 && g->nrounded < PL_COUNT(g->rounded));
+    memcpy(values, t->data, t->bytes);
+    for (int64_t i = 0; i < t->numel; i++) values[i] = pl_bf16_to_f32(pl_f32_to_bf16(values[i]));
+    return g->rounded[g->nrounded++] = values;
+}
+
 static int find(pl_error *err, void *user, const pl_param *param, pl_host_tensor *out, bool *found)
 {
     golden *g = user;
@@ -35,6 +45,7 @@ static int find(pl_error *err, void *user, const pl_param *param, pl_host_tensor
     if (!t) return 0;
     *out = (pl_host_tensor){.data = t->data, .dtype = t->dtype, .ndim = t->ndim};
     for (int d = 0; d < t->ndim; d++) out->shape[d] = t->shape[d];
+    if (g->rounds) out->data = round_values(g, t);
     return 0;
 }
 
@@ -96,11 +107,15 @@ pl_source golden_source(golden *g)
 /* What trains: the case's adapter, a fresh one, or everything. */
 static void choose_method(golden *g, const char *case_dir, const golden_options *options)
 {
+    float ratio = options->b_lr_ratio > 0 ? options->b_lr_ratio : 1;
     if (g->adapter) {
         char path[1024];
         snprintf(path, sizeof path, "%s/adapter_config.json", case_dir);
         CHECK(g, pl_lora_config_read(&g->err, path, &g->lora));
-        CHECK(g, pl_model_adapt(&g->err, g->model, &g->lora, options->training, false, 1, case_dir));
+        CHECK(g, pl_model_adapt(&g->err, g->model, &g->lora, options->training, false, ratio, case_dir));
+    } else if (options->adapter) {
+        g->lora = *options->adapter;
+        CHECK(g, pl_model_adapt(&g->err, g->model, &g->lora, options->training, false, ratio, "lora"));
     } else if (options->lora || options->dora) {
         pl_lora_config_init(&g->lora);
         g->lora.r = 4;
@@ -130,17 +145,19 @@ static void open_device(golden *g, const golden_options *options)
 
 void golden_open(golden *g, const char *model_dir, const char *case_dir, const golden_options *options)
 {
-    *g = (golden){.slack = 1};
+    *g = (golden){.slack = 1, .rounds = options->rounded};
     open_files(g, model_dir, case_dir);
     CHECK(g, pl_model_open(&g->err, &g->arch, options->dtype, &g->model));
     choose_method(g, case_dir, options);
     open_device(g, options);
+    const pl_optimizer adamw = {
+        .kind = PL_OPTIMIZER_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
     int64_t most = options->dry ? PL_STACK_UNLIMITED : 4 << 20;
     pl_engine_config config = {.training = options->training,
         .recompute = options->recompute,
         .seed = 7,
         .clip = options->clip,
-        .optimizer = {.kind = PL_OPTIMIZER_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1},
+        .optimizer = options->optimizer ? *options->optimizer : adamw,
         .cache_rows = options->cache_rows,
         .capacity = {.tokens = g->batch.tokens,
             .max_length = options->max_length ? options->max_length : g->batch.max_length,
@@ -163,6 +180,7 @@ void golden_close(golden *g)
     pl_lora_config_free(&g->lora);
     json_decref(g->info);
     pl_batch_close(&g->batch);
+    for (int i = 0; i < g->nrounded; i++) free(g->rounded[i]);
 }
 
 const char *golden_key(const golden *g, const pl_param *param, const char *prefix, char key[512])

@@ -21,6 +21,9 @@ typedef struct golden {
     pl_mem mem;
     pl_engine *engine;
     pl_batch batch;
+    bool rounds;
+    float *rounded[512];
+    int nrounded;
     double slack; /* what tolerances are multiplied by; 1 after golden_open */
 } golden;
 
@@ -33,11 +36,15 @@ typedef struct golden_options {
     bool dora;      /* and that with magnitudes */
     double dropout; /* of the adapter */
     pl_dtype dtype;
+    bool rounded; /* all values are rounded to bf16 first: what a bf16 model begins with, to be computed in f32 */
     int recompute;
     double clip;
     int64_t cache_rows;
     int64_t max_length;              /* of a sequence; 0: the case's own */
     int64_t saved_bytes, work_bytes; /* of the stacks; 0: 4 MiB each, or unlimited on a dry device */
+    pl_lora_config *adapter;         /* with model_dir alone: a fresh adapter to train; taken over */
+    float b_lr_ratio;                /* 0: 1 */
+    const pl_optimizer *optimizer;   /* NULL: the golden values' AdamW */
 } golden_options;
 
 /* Opens `model_dir` (tests/golden/models/llama), with the adapter and the expected values of `case_dir`: the same
@@ -74,6 +81,9 @@ float *golden_fetch(golden *g, pl_tensor t);
 
 /* Fails unless |got - want| <= tolerance * max(largest |want|, floor) everywhere. */
 void golden_close_to(const char *what, const float *got, const double *want, int64_t n, double tolerance, double floor);
+
+/* Gives the case's batch, again and again. */
+pl_feed golden_feed(golden *g);
 
 /* golden_check.c: against the case's expected values, failing the test where they differ. */
 void golden_check_logits(golden *g);

@@ -71,6 +71,11 @@ static int same_batch(pl_error *err, void *user, int64_t step, int micro, pl_bat
     return 0;
 }
 
+pl_feed golden_feed(golden *g)
+{
+    return (pl_feed){.user = &g->batch, .micro_batch = same_batch};
+}
+
 static void check_final(golden *g)
 {
     for (int i = 0; i < g->model->nparams; i++) {
@@ -98,7 +103,7 @@ void golden_check_steps(golden *g)
 {
     int64_t n;
     double *losses = golden_expected(g, "train_losses", &n), *norms = golden_expected(g, "grad_norms", &n);
-    pl_feed feed = {.user = &g->batch, .micro_batch = same_batch};
+    pl_feed feed = golden_feed(g);
     for (int step = 1; step <= 5; step++) {
         pl_step_result r;
         if (pl_engine_step(g->engine, &feed, step, 1, g->batch.ntargets, 1e-3, &r) < 0) fail_msg("%s", g->err.message);
