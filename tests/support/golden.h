@@ -83,7 +83,7 @@ float *golden_fetch(golden *g, pl_tensor t);
 void golden_close_to(const char *what, const float *got, const double *want, int64_t n, double tolerance, double floor);
 
 /* Gives the case's batch, again and again. */
-pl_feed golden_feed(golden *g);
+pl_feed golden_same_feed(golden *g);
 
 /* golden_check.c: against the case's expected values, failing the test where they differ. */
 void golden_check_logits(golden *g);
