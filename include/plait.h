@@ -122,7 +122,9 @@ PL_API const char *pl_mem_tag_name(pl_mem_tag tag);
 
 /* Trains as config says. OUTPUT gets run.yaml, metrics.jsonl, checkpoints and the result. Where OUTPUT holds
    checkpoints of the same run it goes on from the latest, to the same bits as without the stop; where it holds another
-   run, or anything else that would be overwritten, PL_EUSAGE. */
+   run, or anything else that would be overwritten, PL_EUSAGE.
+   A program that handles signals while this runs must keep their handlers off the computing threads' stacks: block the
+   signals before the call and take them in another thread (sigwait), or install the handlers with SA_ONSTACK. */
 PL_API int pl_train(pl_error *err, const pl_log *log, pl_config *config, const pl_train_observer *observer);
 
 typedef struct pl_plan {
