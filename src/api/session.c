@@ -47,6 +47,18 @@ static int open_model(pl_error *err, pl_session *s)
     return pl_model_open(err, &arch, dtype, &s->model);
 }
 
+/* A randomised start cannot be had again from the adapter by others, who draw other numbers. */
+static void warn_of_niter(const pl_session *s)
+{
+    char where[PL_WHERE_SIZE];
+    if (s->lora.init_lora_weights != PL_LORA_INIT_PISSA || s->lora.init_niter < 0) return;
+    pl_logf(s->log, PL_LOG_WARNING,
+        "%s is %s: PEFT draws random numbers of its own when it loads such an adapter, and what it then computes "
+        "differs "
+        "by as much as its %lld iterations leave open; plait merge gives a model that does not, and pissa an adapter",
+        pl_config_where(s->config, &s->config->lora.init, where), s->config->lora.init, (long long)s->lora.init_niter);
+}
+
 /* Declares the adapter, or frees what trains without one. */
 static int open_method(pl_error *err, pl_session *s)
 {
@@ -65,6 +77,7 @@ static int open_method(pl_error *err, pl_session *s)
     }
     PL_TRY(pl_config_lora(err, c, &s->lora));
     s->has_adapter = true;
+    warn_of_niter(s);
     pl_config_where(c, &c->lora.targets, where);
     return pl_model_adapt(err, s->model, &s->lora, true, true, (float)c->lora.lr_ratio, where);
 }

@@ -11,6 +11,7 @@
 
 #include "support/alloc_fail.h"
 #include "support/golden.h"
+#include "train/merging.h"
 
 /* A case, its files open; the device is warm, so that it keeps no product that is made under watch. */
 typedef struct given {
@@ -19,6 +20,7 @@ typedef struct given {
     const char *name;
     json_t *config; /* read before: jansson's lexer drops characters when memory runs out, and says nothing */
     bool dora;
+    pl_lora_init init; /* with dora */
     pl_dtype dtype;
     pl_device *device; /* NULL: opened in the call */
 } given;
@@ -35,11 +37,12 @@ static int find(pl_error *err, void *user, const pl_param *param, pl_host_tensor
     return 0;
 }
 
-static int adapt(pl_error *err, pl_model *model, pl_lora_config *lora)
+static int adapt(pl_error *err, pl_model *model, pl_lora_config *lora, pl_lora_init init)
 {
     pl_lora_config_init(lora);
     lora->r = 2;
     lora->use_dora = true;
+    lora->init_lora_weights = init;
     PL_TRY(pl_modules_parse(err, "lora.targets", "all-linear", &lora->target_modules));
     PL_TRY(pl_names_add(err, &lora->modules_to_save, "lm_head"));
     return pl_model_adapt(err, model, lora, true, true, 1, "lora.targets");
@@ -57,6 +60,32 @@ static int use(given *t, pl_engine *engine)
     return pl_engine_logits(engine, &t->g.batch, (int32_t[]){0, 1}, 2, logits);
 }
 
+/* The adapter is zero. */
+static int find_all(pl_error *err, void *user, const pl_param *param, pl_host_tensor *out, bool *found)
+{
+    static const float zeros[1 << 14];
+    if (param->role != PL_ROLE_ADAPTER) return find(err, user, param, out, found);
+    assert_true(pl_param_numel(param) <= PL_COUNT(zeros));
+    *found = true;
+    *out = (pl_host_tensor){.data = zeros, .dtype = PL_F32, .ndim = param->ndim};
+    for (int d = 0; d < param->ndim; d++) out->shape[d] = param->shape[d];
+    return 0;
+}
+
+/* Reads all tensors of the merged model. */
+static int merge(pl_error *err, const pl_model *model, given *t)
+{
+    pl_source source = {.user = t, .find = find_all};
+    pl_merging merging;
+    float *values = NULL;
+    PL_TRY(pl_merging_open(err, model, &merging));
+    int rc = pl_calloc(err, (size_t)(model->arch.vocab * model->arch.intermediate), sizeof *values, &values);
+    for (int i = 0; i < merging.count && rc == 0; i++) rc = pl_merging_read(err, &merging.tensors[i], &source, values);
+    free(values);
+    pl_merging_close(&merging);
+    return rc;
+}
+
 static int open_and_use(pl_error *err, void *user)
 {
     given *t = user;
@@ -71,7 +100,7 @@ static int open_and_use(pl_error *err, void *user)
     int rc;
     PL_GO(done, pl_arch_parse(err, &quiet, t->name, t->config, NULL, &arch));
     PL_GO(done, pl_model_open(err, &arch, t->dtype, &model));
-    PL_GO(done, t->dora ? adapt(err, model, &lora) : pl_model_train_all(err, model, NULL, 0, ""));
+    PL_GO(done, t->dora ? adapt(err, model, &lora, t->init) : pl_model_train_all(err, model, NULL, 0, ""));
     if (!t->device) PL_GO(done, pl_device_ref(err, &device));
     pl_mem_init(&mem, device ? device : t->device);
     pl_engine_config config = {.training = true,
@@ -87,6 +116,7 @@ static int open_and_use(pl_error *err, void *user)
             .work_bytes = 1 << 20}};
     PL_GO(done, pl_engine_open(err, NULL, mem.device, &mem, model, &config, &source, &engine));
     PL_GO(done, use(t, engine));
+    if (t->dora) PL_GO(done, merge(err, model, t));
 done:
     pl_engine_close(engine);
     assert_int_equal(mem.total_now, 0); /* the account is even, however far it came */
@@ -96,9 +126,10 @@ done:
     return rc;
 }
 
-static void check(const char *name, bool dora, pl_dtype dtype, bool cpu)
+static void check(given t, bool cpu)
 {
-    given t = {.name = name, .dora = dora, .dtype = dtype};
+    const char *name = t.name;
+    pl_dtype dtype = t.dtype;
     golden_open(&t.g, golden_path(name), golden_path(name), &(golden_options){.dtype = dtype, .threads = 1});
     golden_split(&t.g, &t.micros, 1);
     t.device = cpu ? t.g.device : NULL;
@@ -115,15 +146,18 @@ static void check(const char *name, bool dora, pl_dtype dtype, bool cpu)
 static void training_in_full(void **state)
 {
     (void)state;
-    check("gpt_neox", false, PL_F32, true);
-    check("gemma2", false, PL_BF16, true);
-    check("phi3-longrope", false, PL_F32, false);
+    check((given){.name = "gpt_neox", .dtype = PL_F32}, true);
+    check((given){.name = "gemma2", .dtype = PL_BF16}, true);
+    check((given){.name = "phi3-longrope", .dtype = PL_F32}, false);
 }
 
 static void training_an_adapter(void **state)
 {
     (void)state;
-    check("llama-tied", true, PL_BF16, true);
+    check((given){.name = "llama-tied", .dora = true, .dtype = PL_BF16}, true);
+    check((given){.name = "qwen2", .dora = true, .init = PL_LORA_INIT_PISSA, .dtype = PL_BF16}, true);
+    check((given){.name = "qwen2", .dora = true, .init = PL_LORA_INIT_OLORA, .dtype = PL_F32}, true);
+    check((given){.name = "gpt2", .dora = true, .init = PL_LORA_INIT_ORTHOGONAL, .dtype = PL_F32}, true);
 }
 
 int main(void)
