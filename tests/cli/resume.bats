@@ -59,7 +59,7 @@ killed() {
 # The function runs in a shell of its own, whose child is the program.
 pkill_tree() {
     local child
-    for child in $(cat "/proc/$1/task/$1/children" 2>/dev/null); do kill -KILL "$child" 2>/dev/null; done
+    for child in $(cat "/proc/$1/task/$1/children" 2>/dev/null); do kill -KILL "$child" 2>/dev/null || true; done
     return 0
 }
 
