@@ -155,7 +155,7 @@ void golden_open(golden *g, const char *model_dir, const char *case_dir, const g
     int64_t most = options->dry ? PL_STACK_UNLIMITED : 4 << 20;
     pl_engine_config config = {.training = options->training,
         .recompute = options->recompute,
-        .seed = 7,
+        .seed = options->seed ? options->seed : 7,
         .clip = options->clip,
         .optimizer = options->optimizer ? *options->optimizer : adamw,
         .cache_rows = options->cache_rows,

@@ -38,6 +38,7 @@ typedef struct golden_options {
     pl_dtype dtype;
     bool rounded; /* all values are rounded to bf16 first: what a bf16 model begins with, to be computed in f32 */
     int recompute;
+    uint64_t seed; /* 0: 7 */
     double clip;
     int64_t cache_rows;
     int64_t max_length;              /* of a sequence; 0: the case's own */

@@ -256,6 +256,33 @@ static void test_bits(void **state)
     }
 }
 
+/* What pissa_niter_N leaves of the base must be had again whenever the adapter is used, under whatever seed; an
+   orthogonal start is the run's own. */
+static void test_seeds(void **state)
+{
+    (void)state;
+    static const char *const inits[] = {"pissa_niter_2", "orthogonal"};
+    for (int i = 0; i < PL_COUNT(inits); i++) {
+        golden one, other;
+        char fields[128];
+        snprintf(fields, sizeof fields, "\"target_modules\": [\"q_proj\"], \"init_lora_weights\": \"%s\"", inits[i]);
+        open_with(&one, "llama", fields, (golden_options){.seed = 1});
+        open_with(&other, "llama", fields, (golden_options){.seed = 2});
+        const pl_linear *a = one.model->linears[0], *b = other.model->linears[0];
+        float *w = golden_fetch(&one, a->weight->value), *v = golden_fetch(&other, b->weight->value);
+        float *p = golden_fetch(&one, a->lora->a->value), *q = golden_fetch(&other, b->lora->a->value);
+        assert_memory_equal(w, v, (size_t)pl_param_numel(a->weight) * sizeof *w);
+        bool same = memcmp(p, q, (size_t)pl_param_numel(a->lora->a) * sizeof *p) == 0;
+        assert_int_equal(same, i == 0);
+        free(w);
+        free(v);
+        free(p);
+        free(q);
+        golden_close(&one);
+        golden_close(&other);
+    }
+}
+
 /* ---- LoRA+, counts, refusals ---- */
 
 /* One step of plain SGD moves B by ratio times what A is moved by, for its gradient. */
@@ -374,7 +401,7 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_dropout_lora), cmocka_unit_test(test_dropout_dora),
-        cmocka_unit_test(test_dropout_masks), cmocka_unit_test(test_bits), cmocka_unit_test(test_lora_plus),
-        cmocka_unit_test(test_counts), cmocka_unit_test(test_refused)};
+        cmocka_unit_test(test_dropout_masks), cmocka_unit_test(test_bits), cmocka_unit_test(test_seeds),
+        cmocka_unit_test(test_lora_plus), cmocka_unit_test(test_counts), cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
