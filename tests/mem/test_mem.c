@@ -124,12 +124,15 @@ static void test_stack(void **state)
     pl_stack_close(&stack);
 }
 
-/* A little program of pushes and pops, as a forward and a backward make them. */
-static void play(pl_mem *mem, pl_stack *stack)
+enum { WEIGHTS = 12345 };
+
+/* A little program of pushes and pops, as a forward and a backward make them. The weights stay, for the caller to free.
+ */
+static void play(pl_mem *mem, pl_stack *stack, void **weights)
 {
     pl_tensor t;
     void *p;
-    assert_int_equal(pl_mem_alloc(&err, mem, PL_MEM_WEIGHTS, 12345, &p), 0);
+    assert_int_equal(pl_mem_alloc(&err, mem, PL_MEM_WEIGHTS, WEIGHTS, weights), 0);
     int64_t marks[10];
     for (int i = 0; i < 10; i++) {
         marks[i] = pl_stack_mark(stack);
@@ -147,10 +150,10 @@ static void test_dry(void **state)
     devices *d = *state;
     pl_mem dry, real;
     pl_stack stack;
-    void *p;
+    void *p, *weights;
     pl_mem_init(&dry, d->dry);
     assert_int_equal(pl_stack_open(&err, &stack, &dry, PL_MEM_ACTIVATIONS, PL_STACK_UNLIMITED), 0);
-    play(&dry, &stack);
+    play(&dry, &stack, &weights);
     int64_t needed = stack.peak;
     assert_true(needed > 0);
     /* As much as no machine has, and it costs nothing. */
@@ -163,10 +166,11 @@ static void test_dry(void **state)
         pl_stack exact;
         pl_mem_init(&real, both[i]);
         assert_int_equal(pl_stack_open(&err, &exact, &real, PL_MEM_ACTIVATIONS, needed), 0);
-        play(&real, &exact);
+        play(&real, &exact, &weights);
         assert_int_equal(exact.peak, needed);
         assert_memory_equal(real.peak, dry.peak, sizeof real.peak);
         assert_memory_equal(real.now, dry.now, sizeof real.now);
+        pl_mem_free(&real, PL_MEM_WEIGHTS, weights, WEIGHTS);
         pl_stack_close(&exact);
     }
     pl_stack_close(&stack);
