@@ -164,7 +164,7 @@ int cli_inspect(pl_error *err, cli_run *run)
     if (run->npositional > 1) {
         return PL_FAIL(err, PL_EUSAGE, "one path is taken, and '%s' is a second", run->positional[1]);
     }
-    PL_TRY(pl_inspect(err, &log, &run->config, run->npositional ? run->positional[0] : NULL, &json));
+    PL_TRY(pl_inspect_document(err, &log, &run->config, run->npositional ? run->positional[0] : NULL, &json));
     if (run->config.json) return cli_print_json(err, json);
     print_any(json);
     json_decref(json);

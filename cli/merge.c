@@ -1,6 +1,4 @@
 /* plait merge: a model with an adapter worked into its weights. */
-#include "api/merge.h"
-
 #include "cli/cli.h"
 
 int cli_merge(pl_error *err, cli_run *run)

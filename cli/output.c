@@ -1,5 +1,3 @@
-#include <stdlib.h>
-
 #include "cli/cli.h"
 
 void cli_message(void *user, enum pl_log_level level, const char *message)
@@ -10,10 +8,10 @@ void cli_message(void *user, enum pl_log_level level, const char *message)
 
 int cli_print_json(pl_error *err, json_t *json)
 {
-    char *text = json ? json_dumps(json, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) : NULL;
+    pl_buf text = {0};
+    int rc = json ? pl_json_text(err, json, 0, &text) : PL_FAIL_NOMEM(err);
     json_decref(json);
-    if (!text) return PL_FAIL_NOMEM(err);
-    puts(text);
-    free(text);
-    return 0;
+    if (rc == 0) puts(pl_buf_text(&text));
+    pl_buf_free(&text);
+    return rc;
 }

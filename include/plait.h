@@ -168,6 +168,17 @@ typedef struct pl_generate_result {
 PL_API int pl_generate_text(pl_error *err, const pl_log *log, pl_config *config, const char *prompt,
     const pl_text_sink *sink, pl_generate_result *result);
 
+/* Writes the model with the adapter worked into its weights to OUTPUT: a Hugging Face folder that needs no adapter.
+   Tensors keep the dtype that the model's files have, unless precision was set. Holds one tensor at a time in memory.
+   What tied embedding and head becomes two where the adapter tells them apart, and config.json then says so. The folder
+   is written whole or not at all. */
+PL_API int pl_merge(pl_error *err, const pl_log *log, pl_config *config);
+
+/* What a model, an adapter, a checkpoint, a run, a weights file or a dataset holds, as a JSON document whose "kind" is
+   that word. Looks at `path`; where that is NULL, at what config names: a dataset where it has data and a model, else
+   the model, else the adapter. *json is a text that the caller frees. */
+PL_API int pl_inspect(pl_error *err, const pl_log *log, pl_config *config, const char *path, char **json);
+
 #ifdef __cplusplus
 }
 #endif

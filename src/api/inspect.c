@@ -300,8 +300,9 @@ done:
     return rc;
 }
 
-int pl_inspect(pl_error *err, const pl_log *log, pl_config *config, const char *path, json_t **out)
+int pl_inspect_document(pl_error *err, const pl_log *log, pl_config *config, const char *path, json_t **out)
 {
+    PL_TRY(pl_config_check(err, config, PL_CMD_INSPECT));
     if (path && pl_dir_exists(path)) return inspect_folder(err, log, config, path, out);
     if (path) {
         size_t n = strlen(path);
@@ -319,4 +320,16 @@ int pl_inspect(pl_error *err, const pl_log *log, pl_config *config, const char *
     if (config->from_scratch) return inspect_model(err, log, config, config->from_scratch, out);
     return PL_FAIL(
         err, PL_EUSAGE, "there is nothing to look at: give a path, --model, --adapter, or --model with --data");
+}
+
+int pl_inspect(pl_error *err, const pl_log *log, pl_config *config, const char *path, char **out)
+{
+    json_t *json;
+    pl_buf text = {0};
+    PL_TRY(pl_inspect_document(err, log, config, path, &json));
+    int rc = pl_json_text(err, json, 0, &text);
+    json_decref(json);
+    if (rc < 0) pl_buf_free(&text);
+    *out = text.data;
+    return rc;
 }

@@ -1,5 +1,4 @@
-#include "api/merge.h"
-
+/* plait merge: an adapter worked into its model's weights. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,11 +110,12 @@ static int check_output(pl_error *err, const pl_config *c)
         pl_config_where(c, &c->output, where), c->output);
 }
 
-int pl_merge(pl_error *err, const pl_log *log, const pl_config *config)
+int pl_merge(pl_error *err, const pl_log *log, pl_config *config)
 {
     pl_session *s = NULL;
     pl_merging merging = {0};
     int rc;
+    PL_GO(done, pl_config_check(err, config, PL_CMD_MERGE));
     PL_GO(done, check_output(err, config));
     PL_GO(done, pl_session_open(err, log, config, PL_PURPOSE_USE, &s));
     rc = pl_merging_open(err, s->model, &merging);

@@ -7,7 +7,7 @@
 
 enum { SHORT_WORD = 128 }; /* bytes up to which scanning all pairs for the best one beats a heap */
 
-static inline const pl_merge *find_merge(const pl_bpe *bpe, int32_t a, int32_t b)
+static inline const pl_bpe_merge *find_merge(const pl_bpe *bpe, int32_t a, int32_t b)
 {
     uint64_t pair = (uint64_t)(uint32_t)a << 32 | (uint32_t)b;
     size_t bit = pl_pair_slot(a, b, bpe->merge_shift - 2), slot = bit >> 2;
@@ -128,7 +128,7 @@ typedef struct pairs {
 
 static inline void look_up(const pl_bpe *bpe, const symbols *s, pairs *p, size_t i)
 {
-    const pl_merge *m = find_merge(bpe, s->ids[i], s->ids[i + 1]);
+    const pl_bpe_merge *m = find_merge(bpe, s->ids[i], s->ids[i + 1]);
     p->ranks[i] = m ? m->rank : INT32_MAX;
     p->joined[i] = m ? m->id : 0;
 }
@@ -183,7 +183,7 @@ static void sift_down(pl_candidate *heap, size_t size, size_t at)
 
 static int push(pl_encoder *e, int32_t left, int32_t right, uint32_t at)
 {
-    const pl_merge *m = find_merge(&e->tokenizer->bpe, left, right);
+    const pl_bpe_merge *m = find_merge(&e->tokenizer->bpe, left, right);
     if (!m) return 0;
     PL_TRY(pl_grow(e->err, &e->heap, &e->heap_capacity, e->heap_size + 1, sizeof *e->heap));
     pl_candidate item = {m->rank, at, m->id};
@@ -215,7 +215,7 @@ static int merge_long(pl_encoder *e, symbols *s)
     for (int32_t i = 0; i < n; i++) {
         e->prev[i] = i - 1;
         e->next[i] = i + 1 < n ? i + 1 : -1;
-        const pl_merge *m = i + 1 < n ? find_merge(bpe, s->ids[i], s->ids[i + 1]) : NULL;
+        const pl_bpe_merge *m = i + 1 < n ? find_merge(bpe, s->ids[i], s->ids[i + 1]) : NULL;
         if (!m) continue;
         PL_TRY(pl_grow(e->err, &e->heap, &e->heap_capacity, e->heap_size + 1, sizeof *e->heap));
         e->heap[e->heap_size++] = (pl_candidate){m->rank, (uint32_t)i, m->id};
@@ -225,7 +225,7 @@ static int merge_long(pl_encoder *e, symbols *s)
         pl_candidate top = pop(e);
         int32_t at = (int32_t)top.at, right = e->next[at];
         if (s->ids[at] < 0 || right < 0) continue;
-        const pl_merge *m = find_merge(bpe, s->ids[at], s->ids[right]);
+        const pl_bpe_merge *m = find_merge(bpe, s->ids[at], s->ids[right]);
         if (!m || m->id != top.id) continue;
         s->ids[at] = top.id;
         s->ids[right] = -1;

@@ -260,17 +260,17 @@ typedef struct pl_added {
     bool normalized, lstrip, rstrip, single_word;
 } pl_added;
 
-typedef struct pl_merge {
+typedef struct pl_bpe_merge {
     uint64_t pair; /* left id << 32 | right id; UINT64_MAX: empty */
     int32_t rank;
     int32_t id; /* what the pair becomes */
-} pl_merge;
+} pl_bpe_merge;
 
 typedef struct pl_bpe {
     bool fuse_unk, byte_fallback, ignore_merges;
     bool affixes; /* continuing_subword_prefix or end_of_word_suffix is in use */
     char *prefix, *suffix;
-    pl_merge *merges;
+    pl_bpe_merge *merges;
     int merge_shift; /* 64 - bits of the table's size */
     /* A bit for each of 4 times as many slots, set where a pair of the table falls: most pairs are in no merge, and
        this says so from memory that stays in the processor's cache. */

@@ -5,7 +5,7 @@
 #include "data/tokenizer_internal.h"
 
 typedef struct merge_list {
-    pl_merge *items;
+    pl_bpe_merge *items;
     size_t count, capacity;
     pl_buf joined;
 } merge_list;
@@ -34,7 +34,7 @@ static int add_merge(pl_scan *r, const pl_tokenizer *t, merge_list *list, const 
     PL_TRY(id = piece_id(r, t, rank, list->joined.data, list->joined.size));
     if (rank >= INT32_MAX - 1) return pl_scan_fail(r, "there are more than 2^31 merges");
     PL_TRY(pl_grow(r->err, &list->items, &list->capacity, rank + 1, sizeof *list->items));
-    list->items[list->count++] = (pl_merge){(uint64_t)(uint32_t)a << 32 | (uint32_t)b, (int32_t)rank, id};
+    list->items[list->count++] = (pl_bpe_merge){(uint64_t)(uint32_t)a << 32 | (uint32_t)b, (int32_t)rank, id};
     return 0;
 }
 
@@ -76,7 +76,7 @@ static int make_table(pl_error *err, pl_bpe *bpe, const merge_list *list)
     PL_TRY(pl_calloc(err, 4 * size / 64, sizeof *bpe->merge_bits, &bpe->merge_bits));
     for (size_t i = 0; i < size; i++) bpe->merges[i].pair = UINT64_MAX;
     for (size_t i = 0; i < list->count; i++) {
-        const pl_merge *m = &list->items[i];
+        const pl_bpe_merge *m = &list->items[i];
         size_t bit = pl_pair_slot((int32_t)(m->pair >> 32), (int32_t)(uint32_t)m->pair, bpe->merge_shift - 2);
         size_t slot = bit >> 2;
         bpe->merge_bits[bit / 64] |= UINT64_C(1) << bit % 64;

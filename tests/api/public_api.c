@@ -1,5 +1,5 @@
 /* The library as another program sees it: only plait.h, linked with libplait.so. Describes a run, plans it, trains it,
-   stops it half-way, goes on, and evaluates what came of it. */
+   stops it half-way, goes on, evaluates what came of it, and looks at it; merges an adapter. */
 #include <math.h>
 #include <plait.h>
 #include <stdio.h>
@@ -116,6 +116,34 @@ static void check_generate(void)
     pl_config_delete(config);
 }
 
+/* Looks at `path`, or at what config names, and finds `expected` in the document. */
+static void check_inspect(pl_config *config, const char *path, const char *expected)
+{
+    char *json;
+    CHECK(pl_inspect(&err, NULL, config, path, &json) == 0);
+    CHECK(json[0] == '{' && strstr(json, expected));
+    free(json);
+}
+
+static void check_merge(const char *folder)
+{
+    char path[600];
+    pl_config *config;
+    CHECK(pl_config_new(&err, &config) == 0);
+    CHECK(pl_config_set(&err, config, "model", PLAIT_TEST_DIR "/golden/models/llama") == 0);
+    CHECK(pl_merge(&err, NULL, config) == PL_EUSAGE && strstr(err.message, "nothing to merge"));
+    pl_error_clear(&err);
+    CHECK(pl_config_set(&err, config, "adapter", PLAIT_TEST_DIR "/golden/adapters/llama/lora") == 0);
+    check_inspect(config, PLAIT_TEST_DIR "/golden/adapters/llama/lora", "\"kind\": \"adapter\"");
+    snprintf(path, sizeof path, "%s/merged", folder);
+    CHECK(pl_config_set(&err, config, "output", path) == 0);
+    CHECK(pl_merge(&err, NULL, config) == 0);
+    check_inspect(config, path, "\"model_type\": \"llama\"");
+    strcat(path, "/model.safetensors");
+    check_inspect(config, path, "\"kind\": \"weights\"");
+    pl_config_delete(config);
+}
+
 int main(void)
 {
     char folder[] = "/tmp/plait-api-XXXXXX", path[600];
@@ -123,6 +151,7 @@ int main(void)
     write_rows(folder);
     check_errors();
     check_generate();
+    check_merge(folder);
 
     seen s = {.stop_at = 3};
     pl_log log = {.sink = on_message, .user = &s};
@@ -150,6 +179,7 @@ int main(void)
     CHECK(pl_config_set(&err, config, "data.files", path) == 0);
     CHECK(pl_eval(&err, &log, config, &result) == 0);
     CHECK(result.rows == 8 && result.targets == 8 * 11 && isfinite(result.loss));
+    check_inspect(config, NULL, "\"kind\": \"dataset\"");
     pl_config_delete(config);
 
     snprintf(path, sizeof path, "rm -rf '%s'", folder);

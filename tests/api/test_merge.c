@@ -1,7 +1,7 @@
 /* plait merge: folders that need no adapter, against PEFT's merged weights, and what cannot be merged. */
 #include <math.h>
 
-#include "api/merge.h"
+#include "api/config.h"
 #include "io/io_test.h"
 #include "io/peft.h"
 #include "io/weights.h"
