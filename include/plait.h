@@ -115,6 +115,34 @@ typedef enum pl_mem_tag {
 
 PL_API const char *pl_mem_tag_name(pl_mem_tag tag);
 
+/* ---- The processes of a run -------------------------------------------------------------------------------------- */
+
+/* What processes send each other: constant, name in reports. */
+#define PL_TRAFFIC_LIST(X)                                                                                             \
+    X(PL_TRAFFIC_GRADIENTS, "gradients")   /* to be summed over the data's parts */                                    \
+    X(PL_TRAFFIC_PARAMETERS, "parameters") /* gathered from those who keep them */                                     \
+    X(PL_TRAFFIC_CONTROL, "control")       /* norms, losses, agreements: little */
+
+typedef enum pl_traffic_kind {
+#define X(kind, name) kind,
+    PL_TRAFFIC_LIST(X)
+#undef X
+        PL_TRAFFIC_COUNT
+} pl_traffic_kind;
+
+PL_API const char *pl_traffic_name(pl_traffic_kind kind);
+
+/* The processes that mpiexec or srun started together, as this one of them sees them. */
+typedef struct pl_comm pl_comm;
+
+/* Begins MPI, unless the program has done so. Every process calls it. PL_EUNSUPPORTED in a build without MPI. */
+PL_API int pl_world_open(pl_error *err, pl_comm **out);
+PL_API void pl_world_close(pl_comm *world); /* NULL is fine */
+PL_API int pl_world_rank(const pl_comm *world);
+PL_API int pl_world_size(const pl_comm *world);
+/* Ends all processes, when this one has met an error that the others do not know of and would wait for it in vain. */
+PL_API void pl_world_abort(pl_comm *world, int status);
+
 /* ---- What can be done -------------------------------------------------------------------------------------------- */
 
 /* Each of these first checks the configuration for its purpose and fills in the defaults that depend on other fields.

@@ -139,7 +139,7 @@ int pl_device_cpu(pl_error *err, int threads, pl_device **out)
     if (threads < 1) return PL_FAIL(err, PL_EBUG, "a device with %d threads", threads);
     pl_cpu *cpu = calloc(1, sizeof *cpu);
     if (!cpu) return PL_FAIL_NOMEM(err);
-    cpu->base = (pl_device){.ops = best_level(), .threads = threads};
+    cpu->base = (pl_device){.ops = best_level(), .threads = threads, .host_memory = true};
     int rc = pl_onednn_open(err, threads, &cpu->onednn);
     if (rc < 0) {
         free(cpu);

@@ -236,7 +236,8 @@ typedef struct pl_device_ops {
 
 struct pl_device {
     const pl_device_ops *ops;
-    int threads; /* that operators may use, >= 1 */
+    int threads;      /* that operators may use, >= 1 */
+    bool host_memory; /* its memory is the host's: messages between processes may come from it and go into it */
 };
 
 /* The CPU: oneDNN and SIMD kernels; threads >= 1. */

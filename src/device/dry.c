@@ -373,7 +373,7 @@ int pl_device_dry(pl_error *err, pl_device *twin, pl_device **out)
     *out = NULL;
     dry *made = calloc(1, sizeof *made);
     if (!made) return PL_FAIL_NOMEM(err);
-    made->base = (pl_device){.ops = &dry_ops, .threads = twin->threads};
+    made->base = (pl_device){.ops = &dry_ops, .threads = twin->threads, .host_memory = true};
     made->twin = twin;
     *out = &made->base;
     return 0;

@@ -1,0 +1,209 @@
+#include "comm/comm.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+
+const char *pl_traffic_name(pl_traffic_kind kind)
+{
+    static const char *const names[] = {
+#define X(kind, name) [kind] = name,
+        PL_TRAFFIC_LIST(X)
+#undef X
+    };
+    return names[kind];
+}
+
+int pl_world_open(pl_error *err, pl_comm **out)
+{
+    return pl_comm_mpi(err, out);
+}
+
+void pl_world_close(pl_comm *world)
+{
+    pl_comm_close(world);
+}
+
+int pl_world_rank(const pl_comm *world)
+{
+    return world->rank;
+}
+
+int pl_world_size(const pl_comm *world)
+{
+    return world->size;
+}
+
+void pl_world_abort(pl_comm *world, int status)
+{
+    world->ops->abort(world, status);
+}
+
+void pl_comm_close(pl_comm *comm)
+{
+    if (comm) comm->ops->destroy(comm);
+}
+
+int pl_comm_split(pl_error *err, pl_comm *comm, const int *colors, pl_comm **out)
+{
+    int color = colors[comm->rank], rank = 0, size = 0;
+    for (int r = 0; r < comm->size; r++) {
+        if (colors[r] != color) continue;
+        if (r < comm->rank) rank++;
+        size++;
+    }
+    PL_TRY(comm->ops->split(comm, err, color, rank, size, out));
+    (*out)->traffic = comm->traffic;
+    return 0;
+}
+
+int64_t pl_comm_cut(int64_t n, int64_t grain, int parts, int part)
+{
+    return (int64_t)((__int128)(n / grain) * part / parts) * grain;
+}
+
+/* ---- messages ---- */
+
+void pl_transfer_close(pl_transfer *transfer)
+{
+    free(transfer->handles);
+    *transfer = (pl_transfer){0};
+}
+
+static int add_message(pl_error *err, pl_comm *comm, pl_transfer *t, void **handle)
+{
+    size_t size = comm->ops->handle_size;
+    PL_TRY(pl_grow(err, &t->handles, &t->capacity, t->count + 1, size));
+    *handle = t->handles + t->count * size;
+    return 0;
+}
+
+int pl_comm_send(
+    pl_error *err, pl_comm *comm, pl_transfer *t, int to, const void *data, int64_t bytes, pl_traffic_kind kind)
+{
+    comm->traffic->sent[kind] += bytes;
+    for (int64_t at = 0; at < bytes; at += PL_COMM_PIECE) {
+        int64_t n = bytes - at < PL_COMM_PIECE ? bytes - at : PL_COMM_PIECE;
+        void *handle;
+        PL_TRY(add_message(err, comm, t, &handle));
+        PL_TRY(comm->ops->send(comm, err, to, data ? (const char *)data + at : NULL, n, handle));
+        t->count++;
+    }
+    return 0;
+}
+
+int pl_comm_receive(pl_error *err, pl_comm *comm, pl_transfer *t, int from, void *data, int64_t bytes)
+{
+    for (int64_t at = 0; at < bytes; at += PL_COMM_PIECE) {
+        int64_t n = bytes - at < PL_COMM_PIECE ? bytes - at : PL_COMM_PIECE;
+        void *handle;
+        PL_TRY(add_message(err, comm, t, &handle));
+        PL_TRY(comm->ops->receive(comm, err, from, data ? (char *)data + at : NULL, n, handle));
+        t->count++;
+    }
+    return 0;
+}
+
+int pl_comm_wait(pl_error *err, pl_comm *comm, pl_transfer *t)
+{
+    if (t->count == 0) return 0;
+    int rc = comm->ops->wait(comm, err, t->handles, t->count);
+    t->count = 0;
+    return rc;
+}
+
+/* ---- collective calls on host memory ---- */
+
+/* What was begun must end before its memory goes; the first error is the one to tell. */
+static int finish(pl_error *err, pl_comm *comm, pl_transfer *t, int rc)
+{
+    int waited = pl_comm_wait(err, comm, t);
+    pl_transfer_close(t);
+    return rc < 0 ? rc : waited;
+}
+
+int pl_comm_gather(pl_error *err, pl_comm *comm, const void *mine, int64_t bytes, void *all)
+{
+    pl_transfer t = {0};
+    int rc = 0;
+    /* What does not come, on a dry communicator, is as if it were this process's own. */
+    for (int r = 0; r < comm->size; r++) memcpy((char *)all + r * bytes, mine, (size_t)bytes);
+    for (int i = 1; i < comm->size && rc == 0; i++) {
+        int to = (comm->rank + i) % comm->size, from = (comm->rank + comm->size - i) % comm->size;
+        rc = pl_comm_send(err, comm, &t, to, mine, bytes, PL_TRAFFIC_CONTROL);
+        if (rc == 0) rc = pl_comm_receive(err, comm, &t, from, (char *)all + from * bytes, bytes);
+    }
+    return finish(err, comm, &t, rc);
+}
+
+int pl_comm_broadcast(pl_error *err, pl_comm *comm, void *data, int64_t bytes, int root)
+{
+    /* Along a binomial tree whose root is `root`: each process hears it once, and passes it on to those above. */
+    int place = (comm->rank + comm->size - root) % comm->size, bit = 1;
+    pl_transfer t = {0};
+    int rc = 0;
+    while (bit < comm->size && !(place & bit)) bit <<= 1;
+    if (place) {
+        rc = pl_comm_receive(err, comm, &t, (place - bit + root) % comm->size, data, bytes);
+        if (rc == 0) rc = pl_comm_wait(err, comm, &t);
+    }
+    for (bit >>= 1; bit > 0 && rc == 0; bit >>= 1) {
+        if (place + bit >= comm->size) continue;
+        rc = pl_comm_send(err, comm, &t, (place + bit + root) % comm->size, data, bytes, PL_TRAFFIC_CONTROL);
+    }
+    return finish(err, comm, &t, rc);
+}
+
+int pl_comm_sum(pl_error *err, pl_comm *comm, double *values, int n)
+{
+    double *all;
+    if (comm->size == 1) return 0;
+    PL_TRY(pl_calloc(err, (size_t)comm->size * (size_t)n, sizeof *all, &all));
+    int rc = pl_comm_gather(err, comm, values, n * (int64_t)sizeof *values, all);
+    for (int i = 0; i < n && rc == 0; i++) {
+        values[i] = all[i];
+        for (int r = 1; r < comm->size; r++) values[i] += all[r * n + i];
+    }
+    free(all);
+    return rc;
+}
+
+int pl_comm_barrier(pl_error *err, pl_comm *comm)
+{
+    /* Dissemination: after round k everybody has heard, at first or second hand, of 2^(k+1) others. */
+    for (int step = 1; step < comm->size; step *= 2) {
+        pl_transfer t = {0};
+        char out = 0, in;
+        int rc = pl_comm_send(err, comm, &t, (comm->rank + step) % comm->size, &out, 1, PL_TRAFFIC_CONTROL);
+        if (rc == 0) rc = pl_comm_receive(err, comm, &t, (comm->rank + comm->size - step) % comm->size, &in, 1);
+        PL_TRY(finish(err, comm, &t, rc));
+    }
+    return 0;
+}
+
+/* ---- agreement ---- */
+
+int pl_comm_agree(pl_error *err, pl_comm *comm, int rc)
+{
+    int32_t mine = rc, *all;
+    if (comm->size == 1) return rc;
+    pl_error fresh = {0}; /* so that talking about the error does not count as one */
+    PL_TRY(pl_calloc(&fresh, (size_t)comm->size, sizeof *all, &all));
+    int talked = pl_comm_gather(&fresh, comm, &mine, sizeof mine, all), first = 0, failed = 0;
+    for (int r = 0; r < comm->size && talked == 0; r++) failed += all[r] < 0;
+    while (talked == 0 && first < comm->size && all[first] >= 0) first++;
+    free(all);
+    if (talked == 0 && failed == 0) return 0;
+    pl_error told = *err;
+    if (talked == 0) talked = pl_comm_broadcast(&fresh, comm, &told, sizeof told, first);
+    if (talked < 0) {
+        if (err->code == 0) *err = fresh;
+        return err->code;
+    }
+    const char *file = err->code ? err->file : __FILE__; /* a pointer of another process means nothing here */
+    *err = told;
+    if (comm->rank != first) err->file = file;
+    return failed < comm->size ? pl_error_prefix(err, "process %d of %d", first, comm->size) : err->code;
+}

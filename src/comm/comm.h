@@ -1,0 +1,87 @@
+/* Communicators: the processes that work on one run, as one of them sees them. There are three kinds: `self` (this
+   process alone), `mpi` (what mpiexec started), and `dry` (any number of processes of which this is one: messages go
+   nowhere and only their bytes are counted, for planning).
+
+   A kind only knows how to send, receive and wait. Everything collective is built on that once, here and in
+   collective.c, so what a plan counts is what a run sends. Messages between two processes arrive in the order in which
+   they were sent; every process must therefore begin the collective calls on a communicator in the same order.
+
+   Memory here is host memory; collective.h is for tensors of a device. One thread calls at a time. */
+#ifndef PL_COMM_COMM_H
+#define PL_COMM_COMM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+/* Bytes that this process sent, by pl_traffic_kind (plait.h). */
+typedef struct pl_traffic {
+    int64_t sent[PL_TRAFFIC_COUNT];
+} pl_traffic;
+
+/* Messages on their way. Begin with {0}; what pl_comm_wait has emptied can be used again. */
+typedef struct pl_transfer {
+    char *handles; /* of the communicator's kind */
+    size_t count, capacity;
+} pl_transfer;
+void pl_transfer_close(pl_transfer *transfer); /* nothing may be on its way; {0} is fine */
+
+typedef struct pl_comm_ops {
+    const char *name;
+    size_t handle_size; /* of a message under way */
+    /* Begin a message of at most PL_COMM_PIECE bytes and note it in *handle. */
+    int (*send)(pl_comm *, pl_error *, int to, const void *data, int64_t bytes, void *handle);
+    int (*receive)(pl_comm *, pl_error *, int from, void *data, int64_t bytes, void *handle);
+    int (*wait)(pl_comm *, pl_error *, void *handles, size_t count);
+    /* The processes of this color, `size` of them, of which this is number `rank`. */
+    int (*split)(pl_comm *, pl_error *, int color, int rank, int size, pl_comm **out);
+    void (*abort)(pl_comm *, int status); /* ends all processes; may return, and then the caller ends by itself */
+    void (*destroy)(pl_comm *);
+} pl_comm_ops;
+
+#define PL_COMM_PIECE ((int64_t)1 << 30) /* MPI counts bytes in an int */
+
+struct pl_comm {
+    const pl_comm_ops *ops;
+    int rank, size;
+    pl_traffic *traffic; /* of the communicator that this one was split from, or its own */
+    pl_traffic own;
+};
+
+int pl_comm_self(pl_error *err, pl_comm **out);
+int pl_comm_dry(pl_error *err, int rank, int size, pl_comm **out);
+/* What mpiexec started; see pl_world_open in plait.h. */
+int pl_comm_mpi(pl_error *err, pl_comm **out);
+void pl_comm_close(pl_comm *comm); /* NULL is fine; parts before what they were split from */
+
+/* Collective. The processes of one color (>= 0) become a communicator, in the order of their ranks here. colors[size]
+   tells everybody's, the same on every process: so that a dry communicator can be split too. */
+int pl_comm_split(pl_error *err, pl_comm *comm, const int *colors, pl_comm **out);
+
+/* Begin to send or receive `bytes` (0 is fine), of which both sides know the number. The memory is the message's until
+   pl_comm_wait. */
+int pl_comm_send(
+    pl_error *err, pl_comm *comm, pl_transfer *transfer, int to, const void *data, int64_t bytes, pl_traffic_kind kind);
+int pl_comm_receive(pl_error *err, pl_comm *comm, pl_transfer *transfer, int from, void *data, int64_t bytes);
+/* Waits, without keeping the core busy, until all of them have come and gone. */
+int pl_comm_wait(pl_error *err, pl_comm *comm, pl_transfer *transfer);
+
+/* Collective over all of comm, as are those that follow. all[size * bytes]: everybody's `mine`, by rank. On a dry
+   communicator everybody's is this process's own. */
+int pl_comm_gather(pl_error *err, pl_comm *comm, const void *mine, int64_t bytes, void *all);
+/* data[bytes] of process `root` becomes everybody's. */
+int pl_comm_broadcast(pl_error *err, pl_comm *comm, void *data, int64_t bytes, int root);
+/* values[n] become their sums over all processes, added in the order of ranks: the same bits on each. */
+int pl_comm_sum(pl_error *err, pl_comm *comm, double *values, int n);
+int pl_comm_barrier(pl_error *err, pl_comm *comm);
+
+/* Everybody tells how it went: rc and, if that is an error, *err. 0 when all went well; else every process gets the
+   error of the first that failed, in the order of ranks, with that rank's name in front where others had none. */
+int pl_comm_agree(pl_error *err, pl_comm *comm, int rc);
+
+/* Element `part` of parts: where a buffer of n elements is cut into slices of as equal sizes as multiples of `grain`
+   allow; pl_comm_cut(n, grain, parts, parts) is n. n must be a multiple of grain. A slice may be empty. */
+int64_t pl_comm_cut(int64_t n, int64_t grain, int parts, int part);
+
+#endif
