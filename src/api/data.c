@@ -16,7 +16,7 @@ static int folder_of(pl_error *err, const pl_config *c, char **out)
     return pl_strndup(err, slash ? path : ".", slash ? (size_t)(slash - path) : 1, out);
 }
 
-/* data.template is one of these words, or a file. */
+/* data.template is one of these words, or a file, which is taken as `chat` takes the model's. */
 static pl_data_template template_rule(const pl_config *c)
 {
     const char *which = c->data.template ? c->data.template : "auto";
@@ -29,11 +29,7 @@ static int open_template(pl_error *err, const pl_config *c, const char *folder, 
     const char *which = c->data.template ? c->data.template : "auto";
     if (template_rule(c) == PL_DATA_TEMPLATE_PLAIN) return 0;
     if (strcmp(which, "auto") == 0 || strcmp(which, "chat") == 0) return pl_chat_open(err, folder, &texts->chat);
-    pl_buf text = {0};
-    int rc = pl_file_read(err, which, &text);
-    if (rc == 0) rc = pl_chat_from_text(err, which, pl_buf_text(&text), text.size, NULL, &texts->chat);
-    pl_buf_free(&text);
-    return rc;
+    return pl_chat_from_file(err, folder, which, &texts->chat);
 }
 
 int pl_texts_open(pl_error *err, const pl_config *config, pl_texts *texts)
@@ -62,14 +58,6 @@ void pl_texts_close(pl_texts *texts)
 
 /* ---- dataset ---- */
 
-/* A template of the user's own stands in for the model's, which examples use as their format asks for. */
-static pl_data_template template_of(const pl_config *c)
-{
-    const char *which = c->data.template ? c->data.template : "auto";
-    if (strcmp(which, "plain") == 0) return PL_DATA_TEMPLATE_PLAIN;
-    return strcmp(which, "chat") == 0 ? PL_DATA_TEMPLATE_CHAT : PL_DATA_TEMPLATE_AUTO;
-}
-
 static int open_dataset(
     pl_error *err, const pl_log *log, const pl_config *c, const pl_arch *arch, bool training, pl_run_data *d)
 {
@@ -95,7 +83,7 @@ static int open_dataset(
         .fields = (const char *const *)c->data.fields.keys,
         .names = (const char *const *)c->data.fields.texts,
         .field_count = (size_t)c->data.fields.count,
-        .template = template_of(c),
+        .template = template_rule(c),
         .loss = (pl_data_loss)c->data.loss,
         .overlong = (pl_data_overlong)c->data.overlong,
         .sequence_length = length,

@@ -1,5 +1,6 @@
 #include "data/chat.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,8 +82,6 @@ static int add_tokens(pl_error *err, pl_chat *chat, const json_t *from)
     return 0;
 }
 
-/* ---- where a folder keeps its template ---- */
-
 /* A JSON file of the folder; *out stays NULL when there is none. *path is the caller's to free. */
 static int read_json(pl_error *err, const char *folder, const char *name, char **path, json_t **out)
 {
@@ -93,6 +92,78 @@ static int read_json(pl_error *err, const char *folder, const char *name, char *
         return PL_FAIL(err, PL_EINPUT, "%s: is %s; an object was expected", *path, pl_json_type_name(*out));
     return 0;
 }
+
+/* What transformers' tokenizer classes have for tokens that no file names, and the families whose tokenizers are of
+   that class when tokenizer_config.json names none. */
+typedef struct class_tokens {
+    const char *class, *families;
+    struct {
+        const char *name, *text;
+    } tokens[5];
+} class_tokens;
+
+#define ENDOFTEXT "<|endoftext|>"
+static const class_tokens classes[] = {
+    {"GPT2Tokenizer", " gpt2 phi opt ", {{"bos_token", ENDOFTEXT}, {"eos_token", ENDOFTEXT}, {"unk_token", ENDOFTEXT}}},
+    {"CodeGenTokenizer", "", {{"bos_token", ENDOFTEXT}, {"eos_token", ENDOFTEXT}, {"unk_token", ENDOFTEXT}}},
+    {"Qwen2Tokenizer", " qwen2 qwen3 ", {{"eos_token", ENDOFTEXT}, {"unk_token", ENDOFTEXT}, {"pad_token", ENDOFTEXT}}},
+    {"GPTNeoXTokenizer", " gpt_neox ",
+        {{"bos_token", ENDOFTEXT}, {"eos_token", ENDOFTEXT}, {"unk_token", ENDOFTEXT}, {"pad_token", "<|padding|>"}}},
+    {"GemmaTokenizer", " gemma gemma2 gemma3_text ",
+        {{"bos_token", "<bos>"}, {"eos_token", "<eos>"}, {"unk_token", "<unk>"}, {"pad_token", "<pad>"},
+            {"mask_token", "<mask>"}}},
+};
+
+/* The class that the files name, "Fast" at its end or not, or that the family has; NULL: one without such tokens. */
+static const class_tokens *find_class(const json_t *tokenizer, const json_t *model)
+{
+    const char *class = json_string_value(json_object_get(tokenizer, "tokenizer_class")),
+               *family = json_string_value(json_object_get(model, "model_type"));
+    char word[64];
+    snprintf(word, sizeof word, " %s ", family ? family : "");
+    for (int i = 0; i < PL_COUNT(classes); i++) {
+        size_t n = strlen(classes[i].class);
+        if (class ? strncmp(class, classes[i].class, n) == 0 && (!class[n] || strcmp(class + n, "Fast") == 0)
+                  : family && strstr(classes[i].families, word))
+            return &classes[i];
+    }
+    return NULL;
+}
+
+/* A token that tokenizer_config.json says is null has none, whatever its class. */
+static int add_class_tokens(pl_error *err, pl_chat *chat, const json_t *tokenizer, const json_t *model)
+{
+    const class_tokens *class = find_class(tokenizer, model);
+    for (int i = 0; class && i < PL_COUNT(class->tokens) && class->tokens[i].name; i++) {
+        const char *name = class->tokens[i].name;
+        if (json_object_get(tokenizer, name)) continue;
+        json_t *text = json_string(class->tokens[i].text);
+        int rc = text ? add_token(err, chat, name, text) : PL_FAIL_NOMEM(err);
+        json_decref(text);
+        if (rc < 0) return rc;
+    }
+    return 0;
+}
+
+/* The special tokens of a folder. */
+static int open_tokens(pl_error *err, const char *folder, pl_chat *chat)
+{
+    static const char *const names[] = {"tokenizer_config.json", "special_tokens_map.json", "config.json"};
+    json_t *files[PL_COUNT(names)] = {0};
+    int rc = 0;
+    for (int i = 0; i < PL_COUNT(names) && rc == 0; i++) {
+        char *path = NULL;
+        rc = read_json(err, folder, names[i], &path, &files[i]);
+        free(path);
+    }
+    if (rc == 0) rc = add_tokens(err, chat, files[0]);
+    if (rc == 0) rc = add_tokens(err, chat, files[1]);
+    if (rc == 0) rc = add_class_tokens(err, chat, files[0], files[2]);
+    for (int i = 0; i < PL_COUNT(names); i++) json_decref(files[i]);
+    return rc;
+}
+
+/* ---- where a folder keeps its template ---- */
 
 /* A template that is a file; *out stays NULL when there is none. */
 static int parse_file(pl_error *err, const char *folder, const char *name, pl_template **out)
@@ -151,16 +222,15 @@ static int parse_field(pl_error *err, const char *path, const json_t *file, pl_c
 
 static int open_templates(pl_error *err, const char *folder, pl_chat *chat)
 {
-    static const char *const files[] = {"tokenizer_config.json", "special_tokens_map.json", "chat_template.json"};
+    static const char *const files[] = {"tokenizer_config.json", "chat_template.json"};
     int rc = 0;
     PL_TRY(parse_file(err, folder, "chat_template.jinja", &chat->plain));
     if (chat->plain) PL_TRY(parse_file(err, folder, "additional_chat_templates/tool_use.jinja", &chat->tool_use));
-    for (int i = 0; i < PL_COUNT(files) && rc == 0; i++) {
+    for (int i = 0; i < PL_COUNT(files) && rc == 0 && !chat->plain && !chat->tool_use; i++) {
         char *path = NULL;
         json_t *file = NULL;
         rc = read_json(err, folder, files[i], &path, &file);
-        if (rc == 0 && file && i != 1 && !chat->plain && !chat->tool_use) rc = parse_field(err, path, file, chat);
-        if (rc == 0 && file && i != 2) rc = add_tokens(err, chat, file);
+        if (rc == 0 && file) rc = parse_field(err, path, file, chat);
         json_decref(file);
         free(path);
     }
@@ -172,7 +242,25 @@ int pl_chat_open(pl_error *err, const char *folder, pl_chat **out)
     pl_chat *chat;
     PL_TRY(new_chat(err, folder, &chat));
     int rc = open_templates(err, folder, chat);
+    if (rc == 0 && (chat->plain || chat->tool_use)) rc = open_tokens(err, folder, chat);
     if (rc < 0 || (!chat->plain && !chat->tool_use)) {
+        pl_chat_free(chat);
+        chat = NULL;
+    }
+    *out = chat;
+    return rc;
+}
+
+int pl_chat_from_file(pl_error *err, const char *folder, const char *path, pl_chat **out)
+{
+    pl_chat *chat;
+    pl_buf text = {0};
+    PL_TRY(new_chat(err, path, &chat));
+    int rc = pl_file_read(err, path, &text);
+    if (rc == 0) rc = pl_template_parse(err, path, pl_buf_text(&text), text.size, &chat->plain);
+    if (rc == 0) rc = open_tokens(err, folder, chat);
+    pl_buf_free(&text);
+    if (rc < 0) {
         pl_chat_free(chat);
         chat = NULL;
     }

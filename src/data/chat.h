@@ -9,9 +9,12 @@ typedef struct pl_chat pl_chat; /* immutable after pl_chat_set: many threads may
 /* Reads the template of a model's folder: chat_template.jinja, else chat_template in tokenizer_config.json (a text, or
    a list of {name, template} of which "default" is meant, and "tool_use" when there are tools), else
    chat_template.json. The special tokens (bos_token, eos_token...) come from tokenizer_config.json, else
-   special_tokens_map.json. *out is NULL where the folder has no template. The caller frees. */
+   special_tokens_map.json, else they are those that transformers' class of this tokenizer has by itself. *out is NULL
+   where the folder has no template. The caller frees. */
 int pl_chat_open(pl_error *err, const char *folder, pl_chat **out);
-/* The same with a template given as text; `special` (may be NULL) is an object of special tokens. */
+/* The same with the template of a file, and of the folder the special tokens alone. */
+int pl_chat_from_file(pl_error *err, const char *folder, const char *path, pl_chat **out);
+/* A template given as text; `special` (may be NULL) is an object of special tokens. */
 int pl_chat_from_text(
     pl_error *err, const char *where, const char *text, size_t size, const json_t *special, pl_chat **out);
 void pl_chat_free(pl_chat *chat); /* NULL is fine */

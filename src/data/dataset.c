@@ -195,9 +195,16 @@ static int check_rows(pl_error *err, const pl_data_config *config, const pl_data
     return 0;
 }
 
-static void warn(const pl_log *log, const pl_dataset *d)
+static void warn(const pl_log *log, const pl_data_rules *rules, const pl_dataset *d)
 {
     int64_t unwritten = 0;
+    bool chats = rules->template != PL_DATA_TEMPLATE_CHAT;
+    for (size_t f = 0; f < d->file_count; f++) chats |= pl_data_is_chat(rules, pl_dataset_file_format(d, f));
+    if (!chats) {
+        pl_logf(log, PL_LOG_WARNING,
+            "a chat template is asked for, but the data has neither conversations nor questions with answers that it "
+            "could write");
+    }
     for (int p = 0; p < PL_DATA_PARTS; p++) unwritten += d->cache.stats[p].calls_unwritten;
     if (unwritten == 0) return;
     pl_logf(log, PL_LOG_WARNING,
@@ -243,7 +250,7 @@ int pl_dataset_open(pl_error *err, const pl_log *log, const pl_data_config *conf
         .names = &names};
     PL_GO(failed, open_rows(err, log, config, &rules, threads, d));
     PL_GO(failed, check_rows(err, config, model, d));
-    warn(log, d);
+    warn(log, &rules, d);
     *out = d;
     return 0;
 failed:

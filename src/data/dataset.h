@@ -2,13 +2,13 @@
 
    What a file holds is recognised from its first example, or named by `format`:
 
-     text        {text}                                .txt files too: the whole file is one text
-     completion  {prompt, completion}                  completion may be called response
-     alpaca      {instruction, input, output}          input may be called context, output response; also system,
-   history qa          {question, answer}                    or query, response; also system, history messages
-   {messages: [{role, content}]}         also tools, and what else the chat template knows (tool_calls...) sharegpt
-   {conversations: [{from, value}]}      also system, tools tokens      {input_ids, labels}                   labels may
-   be absent; -100 = not trained; also attention_mask
+     text        {text}                            .txt files too: the whole file is one text
+     completion  {prompt, completion}              completion may be called response
+     alpaca      {instruction, input, output}      input may be called context, output response; also system, history
+     qa          {question, answer}                or query, response; also system, history
+     messages    {messages: [{role, content}]}     also tools, and what else the template knows (tool_calls...)
+     sharegpt    {conversations: [{from, value}]}  also system, tools
+     tokens      {input_ids, labels}               labels may be absent; -100 = not trained; also attention_mask
 
    `fields` tells other names, as in question=prompt_text. Fields that a format does not know are harmless; one
    that it lacks, or of another type, is an error with file and line.

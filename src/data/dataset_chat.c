@@ -19,17 +19,6 @@ static int set(pl_error *err, json_t *object, const char *key, json_t *value)
     return json_object_set_new(object, key, value) == 0 ? 0 : PL_FAIL_NOMEM(err);
 }
 
-/* A shallow copy. Where memory runs out, jansson's own may lack some of it. */
-static int copy(pl_error *err, const json_t *source, json_t **out)
-{
-    *out = json_copy((json_t *)source);
-    bool whole =
-        *out && json_object_size(*out) == json_object_size(source) && json_array_size(*out) == json_array_size(source);
-    if (whole) return 0;
-    json_decref(*out);
-    return PL_FAIL_NOMEM(err);
-}
-
 static int add_turn(pl_error *err, json_t *messages, const char *role, const json_t *content)
 {
     json_t *message = json_object();
@@ -200,7 +189,7 @@ static int add_any_turn(pl_error *err, pl_place place, size_t turn, json_t *mess
         if (!text || !*text) return role_error(err, place, turn, key, name);
         PL_TRY(check_weight(err, place, turn, source, text));
         json_t *message = NULL;
-        PL_TRY(copy(err, source, &message));
+        PL_TRY(pl_json_copy(err, source, &message));
         const char *role = role_of(text);
         int rc = role ? set(err, message, "role", json_string(role)) : 0;
         if (rc == 0) rc = mend_content(err, place, turn, message);
@@ -233,7 +222,7 @@ static int read_tools(pl_error *err, pl_place place, const json_t *source, json_
         if (json_string_length(source) == 0) return 0;
         PL_TRY(parse_inner(err, source, &tools));
     } else if (source) {
-        PL_TRY(copy(err, source, &tools));
+        PL_TRY(pl_json_copy(err, source, &tools));
     } else {
         return 0;
     }

@@ -274,6 +274,49 @@ static void test_folder(void **state)
     assert_int_equal(pl_dir_remove(&err, folder), 0);
 }
 
+/* The template of a file gets the folder's tokens: those that its files name, else the class's own. */
+static void test_file(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config, *map, *model, *expected;
+    } given[] = {{"{}", NULL, "{\"model_type\": \"llama\"}", "|||"},
+        {"{\"bos_token\": \"<b>\", \"eos_token\": {\"content\": \"<e>\"}}", "{\"pad_token\": \"<p>\"}", NULL,
+            "<b>|<e>|<p>|"},
+        {NULL, NULL, "{\"model_type\": \"gpt2\"}", "<|endoftext|>|<|endoftext|>||"},
+        {"{\"bos_token\": null}", NULL, "{\"model_type\": \"gpt2\"}", "|<|endoftext|>||"},
+        {"{\"tokenizer_class\": \"Qwen2TokenizerFast\", \"eos_token\": \"<|im_end|>\"}", NULL,
+            "{\"model_type\": \"gpt2\"}", "|<|im_end|>|<|endoftext|>|"},
+        {"{\"tokenizer_class\": \"GemmaTokenizer\"}", NULL, NULL, "<bos>|<eos>|<pad>|"},
+        {"{\"tokenizer_class\": \"GPT2TokenizerX\"}", NULL, "{\"model_type\": \"gpt2\"}", "|||"}};
+    for (int i = 0; i < PL_COUNT(given); i++) {
+        pl_error err = {0};
+        pl_chat *chat;
+        pl_buf out = {0};
+        char folder[] = "/tmp/plait-chat-XXXXXX", path[64];
+        json_t *messages = json_array();
+        assert_non_null(mkdtemp(folder));
+        /* The folder's own template is not asked. */
+        put(folder, "chat_template.jinja", "{% wrong %}");
+        put(folder, "other.jinja", "{{ bos_token }}|{{ eos_token }}|{{ pad_token }}|");
+        if (given[i].config) put(folder, "tokenizer_config.json", given[i].config);
+        if (given[i].map) put(folder, "special_tokens_map.json", given[i].map);
+        if (given[i].model) put(folder, "config.json", given[i].model);
+        snprintf(path, sizeof path, "%s/other.jinja", folder);
+        if (pl_chat_from_file(&err, folder, path, &chat) < 0) fail_msg("%s", err.message);
+        assert_int_equal(pl_chat_render(&err, chat, messages, NULL, false, &out), 0);
+        assert_string_equal(pl_buf_text(&out), given[i].expected);
+        pl_chat_free(chat);
+        pl_buf_free(&out);
+        json_decref(messages);
+        snprintf(path, sizeof path, "%s/none.jinja", folder);
+        assert_int_equal(pl_chat_from_file(&err, folder, path, &chat), PL_ENOENT);
+        assert_null(chat);
+        pl_error_clear(&err);
+        assert_int_equal(pl_dir_remove(&err, folder), 0);
+    }
+}
+
 static void test_variables(void **state)
 {
     (void)state;
@@ -299,7 +342,7 @@ static void test_variables(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_trained), cmocka_unit_test(test_folder), cmocka_unit_test(test_variables)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_trained), cmocka_unit_test(test_folder),
+        cmocka_unit_test(test_file), cmocka_unit_test(test_variables)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

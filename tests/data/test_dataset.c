@@ -175,7 +175,9 @@ static void test_chats(void **state)
     config.template = PL_DATA_TEMPLATE_CHAT;
     check_rows("{\"question\": \"a\", \"answer\": \"b\"}", PL_DATA_QA, USER("a") ASSISTANT("b") "|");
     check_rows("{\"prompt\": \"a\", \"completion\": \"b\"}", PL_DATA_COMPLETION, USER("a") ASSISTANT("b") "|");
+    pl_buf_clear(&logged);
     check_rows("{\"text\": \"a\"}", PL_DATA_TEXT, "[<s>a</s>]|");
+    assert_non_null(strstr(pl_buf_text(&logged), "a chat template is asked for, but"));
     config.loss = PL_DATA_LOSS_ALL;
     check_rows("{\"prompt\": \"a\", \"completion\": \"b\"}", PL_DATA_COMPLETION,
         "[<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n]|");
