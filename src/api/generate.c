@@ -13,13 +13,16 @@ typedef struct telling {
     const pl_text_sink *sink;
     pl_decoder *decoder;
     pl_buf text;
+    size_t told;         /* bytes of the prompt that the decoder has still to give */
     double begin, first; /* clock at the start, and when the first token came */
     int rc;
 } telling;
 
 static bool tell(telling *t)
 {
-    bool go_on = t->text.size == 0 || t->sink->text(t->sink->user, pl_buf_text(&t->text), t->text.size);
+    size_t old = t->told < t->text.size ? t->told : t->text.size;
+    t->told -= old;
+    bool go_on = t->text.size == old || t->sink->text(t->sink->user, pl_buf_text(&t->text) + old, t->text.size - old);
     pl_buf_clear(&t->text);
     return go_on;
 }
@@ -87,6 +90,20 @@ static int room(pl_error *err, const pl_log *log, const pl_config *c, const pl_a
             (long long)*out);
     }
     *out = left;
+    return 0;
+}
+
+/* Takes the decoder to where the prompt's tokens end, for the text goes on from them. It may hold back the last ones,
+   as bytes of a character do not end where tokens do. */
+static int pass_prompt(pl_error *err, const pl_texts *texts, const pl_tokens *prompt, telling *t)
+{
+    pl_buf whole = {0};
+    PL_TRY(pl_tokenizer_decode(err, texts->tokenizer, prompt->ids, prompt->count, true, &whole));
+    t->told = whole.size;
+    pl_buf_free(&whole);
+    for (size_t i = 0; i < prompt->count; i++) PL_TRY(pl_decoder_push(err, t->decoder, prompt->ids[i], &t->text));
+    t->told -= t->text.size;
+    pl_buf_clear(&t->text);
     return 0;
 }
 
@@ -163,11 +180,7 @@ int pl_generate_text(pl_error *err, const pl_log *log, pl_config *config, const 
     PL_GO(done, room(err, log, config, &s->model->arch, n, &most));
     PL_GO(done, start(err, s, chunk, n + most));
     PL_GO(done, pl_decoder_open(err, texts.tokenizer, true, &t.decoder));
-    /* What the decoder makes of the prompt's tokens is thrown away: the text goes on from them. */
-    for (size_t i = 0; i < tokens.count && !config->generate.chat; i++) {
-        PL_GO(done, pl_decoder_push(err, t.decoder, tokens.ids[i], &t.text));
-    }
-    pl_buf_clear(&t.text);
+    if (!config->generate.chat) PL_GO(done, pass_prompt(err, &texts, &tokens, &t));
     rc = write(err, s, &t, &tokens, chunk, most, result);
 done:
     pl_decoder_close(t.decoder);
