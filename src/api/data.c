@@ -8,7 +8,7 @@
 
 /* ---- tokenizer and template ---- */
 
-static int folder_of(pl_error *err, const pl_config *c, char **out)
+int pl_texts_folder(pl_error *err, const pl_config *c, char **out)
 {
     const char *path = c->model ? c->model : c->from_scratch;
     if (!path || pl_dir_exists(path)) return pl_strdup(err, path ? path : ".", out);
@@ -29,7 +29,9 @@ static int open_template(pl_error *err, const pl_config *c, const char *folder, 
     const char *which = c->data.template ? c->data.template : "auto";
     if (template_rule(c) == PL_DATA_TEMPLATE_PLAIN) return 0;
     if (strcmp(which, "auto") == 0 || strcmp(which, "chat") == 0) return pl_chat_open(err, folder, &texts->chat);
-    return pl_chat_from_file(err, folder, which, &texts->chat);
+    char where[PL_WHERE_SIZE];
+    int rc = pl_chat_from_file(err, folder, which, &texts->chat);
+    return rc == PL_ENOENT ? pl_error_prefix(err, "%s", pl_config_where(c, &c->data.template, where)) : rc;
 }
 
 int pl_texts_open(pl_error *err, const pl_config *config, pl_texts *texts)
@@ -37,7 +39,7 @@ int pl_texts_open(pl_error *err, const pl_config *config, pl_texts *texts)
     char *folder = NULL, *path = NULL;
     int rc;
     *texts = (pl_texts){0};
-    PL_GO(done, folder_of(err, config, &folder));
+    PL_GO(done, pl_texts_folder(err, config, &folder));
     PL_GO(done, pl_path_join(err, folder, "tokenizer.json", &path));
     if (!pl_file_exists(path)) goto done; /* rows that come tokenized need none */
     PL_GO(done, pl_tokenizer_open(err, folder, &texts->tokenizer));

@@ -13,8 +13,10 @@ typedef struct pl_texts {
     pl_chat *chat;
 } pl_texts;
 
-/* Reads the tokenizer of the model's folder (from scratch: of the folder that the config.json lies in), and its chat
-   template, or the one that data.template names. */
+/* The folder that they are read from: the model's, else, from scratch, the one that the config.json lies in. The caller
+   frees *out. */
+int pl_texts_folder(pl_error *err, const pl_config *config, char **out);
+/* Reads the tokenizer of that folder, and its chat template, or the one that data.template names. */
 int pl_texts_open(pl_error *err, const pl_config *config, pl_texts *texts);
 void pl_texts_close(pl_texts *texts); /* {0} is fine */
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "api/adapter.h"
+#include "api/data.h"
 #include "base/file.h"
 #include "io/model_folder.h"
 
@@ -74,12 +75,25 @@ static int collect(pl_error *err, pl_session *session, sources *s, pl_dtype dtyp
 static int write_model(pl_error *err, pl_session *session, const char *folder, pl_dtype dtype, const sources *s)
 {
     const pl_config *c = session->config;
-    /* From scratch there is a config.json alone, or a folder around it. */
-    bool whole = c->from_scratch && pl_dir_exists(c->from_scratch);
-    pl_model_folder options = {.source = c->from_scratch ? (whole ? c->from_scratch : NULL) : c->model,
-        .config = c->from_scratch && !whole ? c->from_scratch : NULL,
-        .dtype = dtype == PL_BF16 ? "bfloat16" : "float32"};
-    return pl_model_folder_write(err, folder, &options, s->items, s->count);
+    pl_model_folder options = {.dtype = dtype == PL_BF16 ? "bfloat16" : "float32"};
+    bool folder_alone = c->from_scratch && !c->model && pl_dir_exists(c->from_scratch);
+    if (!c->from_scratch || folder_alone) {
+        options.source = folder_alone ? c->from_scratch : c->model;
+        return pl_model_folder_write(err, folder, &options, s->items, s->count);
+    }
+    /* From scratch the configuration and what the data was tokenized with may come from different folders. */
+    char *config = NULL, *texts = NULL;
+    int rc;
+    PL_GO(done, pl_dir_exists(c->from_scratch) ? pl_path_join(err, c->from_scratch, "config.json", &config)
+                                               : pl_strdup(err, c->from_scratch, &config));
+    PL_GO(done, pl_texts_folder(err, c, &texts));
+    options.config = config;
+    options.texts = texts;
+    rc = pl_model_folder_write(err, folder, &options, s->items, s->count);
+done:
+    free(config);
+    free(texts);
+    return rc;
 }
 
 int pl_save_result(pl_error *err, pl_session *session, const char *folder, pl_dtype dtype)

@@ -99,16 +99,19 @@ static int copy_matching(pl_error *err, const char *from, const char *to, const 
     return rc;
 }
 
-/* Copies what makes a model usable beside its weights and config.json. */
-static int copy_companions(pl_error *err, const char *from, const char *to)
+/* Copies what makes a model usable beside its weights and config.json: what reads and writes its texts, and with `all`
+   the rest too. */
+static int copy_companions(pl_error *err, const char *from, const char *to, bool all)
 {
-    static const char *const files[] = {"generation_config.json", "tokenizer.json", "tokenizer_config.json",
-        "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "*.model", "*.tiktoken",
-        "chat_template.*", "preprocessor_config.json", "processor_config.json", "*.py", "LICENSE*", "NOTICE*",
-        "USE_POLICY*"};
+    static const char *const texts[] = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+        "added_tokens.json", "vocab.*", "merges.txt", "*.tiktoken", "tokenizer.model", "spiece.model",
+        "sentencepiece.*.model", "chat_template.*"};
+    static const char *const others[] = {"generation_config.json", "*.model", "preprocessor_config.json",
+        "processor_config.json", "*.py", "LICENSE*", "NOTICE*", "USE_POLICY*"};
     static const char *const templates[] = {"*.jinja"};
-    if (!from || same_folder(from, to)) return 0;
-    PL_TRY(copy_matching(err, from, to, files, PL_COUNT(files)));
+    if (same_folder(from, to)) return 0;
+    PL_TRY(copy_matching(err, from, to, texts, PL_COUNT(texts)));
+    if (all) PL_TRY(copy_matching(err, from, to, others, PL_COUNT(others)));
     char *inner = NULL, *target = NULL;
     int rc = pl_path_join(err, from, "additional_chat_templates", &inner);
     if (rc == 0) rc = pl_path_join(err, to, "additional_chat_templates", &target);
@@ -426,7 +429,8 @@ int pl_model_folder_write(
     PL_GO(done, shards_plan(err, sources, count, options->shard_bytes ? options->shard_bytes : PL_SHARD_BYTES, &s));
     if (s.count > 1) PL_GO(done, free_beginning(err, folder, s.count, begin));
     PL_GO(done, write_data(err, folder, begin, sources, &s));
-    PL_GO(done, copy_companions(err, options->source, folder));
+    if (options->source) PL_GO(done, copy_companions(err, options->source, folder, true));
+    if (options->texts && !options->source) PL_GO(done, copy_companions(err, options->texts, folder, false));
     PL_GO(done, pl_config_swap_prepare(err, folder, CONFIG, &text, &config));
     PL_GO(done, put_in_force(err, folder, begin, sources, &s, &config));
     rc = remove_stale(err, folder, true);

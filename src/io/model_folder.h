@@ -10,6 +10,7 @@
 typedef struct pl_model_folder {
     const char *source;   /* the folder whose config.json, tokenizer files and so on are copied; NULL: none */
     const char *config;   /* a config.json to use in place of the source's; one of the two must be there */
+    const char *texts;    /* the folder whose tokenizer files alone are copied, where there is no source; NULL: none */
     const char *dtype;    /* "float32", "bfloat16", "float16": what config.json shall say; NULL: leave it */
     bool unties;          /* config.json shall say that embedding and head are two tensors, which it may leave open */
     uint64_t shard_bytes; /* a file takes tensors, in the order given, up to this many bytes; 0: PL_SHARD_BYTES */
