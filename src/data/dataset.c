@@ -322,19 +322,35 @@ bool pl_dataset_cached(const pl_dataset *d)
     return d->found;
 }
 
+static bool is_target(pl_row row, int64_t i)
+{
+    return i > 0 && (!row.labels || row.labels[i] != PL_NOT_TRAINED);
+}
+
+/* Where in text[begin..), which is the whole row's, the first n tokens end. A character that a token ends inside of is
+   the next one's. */
+static int text_end(
+    pl_error *err, const pl_tokenizer *tokenizer, pl_row row, int64_t n, const pl_buf *text, size_t begin, size_t *out)
+{
+    pl_buf part = {0};
+    int rc = pl_tokenizer_decode(err, tokenizer, row.ids, (size_t)n, false, &part);
+    size_t end = 0;
+    while (end < part.size && begin + end < text->size && part.data[end] == text->data[begin + end]) end++;
+    *out = begin + end;
+    pl_buf_free(&part);
+    return rc;
+}
+
 int pl_row_show(pl_error *err, const pl_tokenizer *tokenizer, pl_row row, pl_buf *text, pl_spans *trained)
 {
-    pl_decoder *decoder;
-    PL_TRY(pl_decoder_open(err, tokenizer, false, &decoder));
-    int rc = 0;
+    size_t begin = text->size, from = 0, to = 0;
+    PL_TRY(pl_tokenizer_decode(err, tokenizer, row.ids, (size_t)row.n, false, text));
     for (int64_t i = 0; i < row.n; i++) {
-        size_t begin = text->size;
-        PL_GO(done, pl_decoder_push(err, decoder, row.ids[i], text));
-        if (i + 1 == row.n) PL_GO(done, pl_decoder_finish(err, decoder, text));
-        bool target = i > 0 && (!row.labels || row.labels[i] != PL_NOT_TRAINED);
-        if (target) PL_GO(done, pl_spans_add(err, trained, begin, text->size));
+        if (!is_target(row, i)) continue;
+        if (!is_target(row, i - 1)) PL_TRY(text_end(err, tokenizer, row, i, text, begin, &from));
+        if (i + 1 < row.n && is_target(row, i + 1)) continue;
+        PL_TRY(text_end(err, tokenizer, row, i + 1, text, begin, &to));
+        if (from < to) PL_TRY(pl_spans_add(err, trained, from, to));
     }
-done:
-    pl_decoder_close(decoder);
-    return rc;
+    return 0;
 }

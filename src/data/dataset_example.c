@@ -38,9 +38,9 @@ int pl_data_check_format(pl_error *err, const char *path, pl_data_format format,
     }
     if (pl_data_is_chat(rules, format) && !rules->model->chat) {
         return PL_FAIL(err, PL_EINPUT,
-            "%s: is of format %s, and the model has no chat template to write it with; put a chat_template.jinja into "
-            "the "
-            "model's folder%s",
+            "%s: is of format %s, and the model has no chat template to write it with; name one with data.template, or "
+            "put "
+            "a chat_template.jinja into the model's folder%s",
             path, name, turns ? ", or turn the file into {prompt, completion}" : ", or take data.template plain");
     }
     if (format == PL_DATA_TEXT && rules->loss == PL_DATA_LOSS_ANSWERS) {
