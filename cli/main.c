@@ -95,8 +95,18 @@ static void print_error(const pl_error *err, const cli_command *command)
     }
 }
 
+/* Jansson does not tell when it has no memory for a part of a string. */
+static void *allocate_json(size_t size)
+{
+    void *memory = malloc(size);
+    if (memory) return memory;
+    fputs("plait: out of memory\n", stderr);
+    exit(cli_exit_status(PL_ENOMEM));
+}
+
 int main(int argc, char **argv)
 {
+    json_set_alloc_funcs(allocate_json, free);
     pl_error err = {0};
     const cli_command *command = argc > 1 ? cli_find_command(argv[1]) : NULL;
     int rc = command ? run_command(&err, command, argc - 2, argv + 2) : general(&err, argc, argv);

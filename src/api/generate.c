@@ -98,9 +98,10 @@ static int room(pl_error *err, const pl_log *log, const pl_config *c, const pl_a
 static int pass_prompt(pl_error *err, const pl_texts *texts, const pl_tokens *prompt, telling *t)
 {
     pl_buf whole = {0};
-    PL_TRY(pl_tokenizer_decode(err, texts->tokenizer, prompt->ids, prompt->count, true, &whole));
+    int rc = pl_tokenizer_decode(err, texts->tokenizer, prompt->ids, prompt->count, true, &whole);
     t->told = whole.size;
     pl_buf_free(&whole);
+    if (rc < 0) return rc;
     for (size_t i = 0; i < prompt->count; i++) PL_TRY(pl_decoder_push(err, t->decoder, prompt->ids[i], &t->text));
     t->told -= t->text.size;
     pl_buf_clear(&t->text);

@@ -1,4 +1,7 @@
-/* JSON through jansson, with errors that name the file, the line or the field, and what was expected. */
+/* JSON through jansson, with errors that name the file, the line or the field, and what was expected.
+   Where memory runs out in the middle of a long string or number, jansson drops a character of it and says nothing.
+   What it allocates with is one setting for the whole process (json_set_alloc_funcs), so a library leaves that alone;
+   the cli ends the program in its place, which loses nothing that a kill would not lose. */
 #ifndef PL_BASE_JSON_H
 #define PL_BASE_JSON_H
 
