@@ -15,6 +15,7 @@
 
 #define FORMAT 1
 #define PREFIX "step-"
+#define LOADED ((int64_t)4 << 20) /* bytes of a file that are in memory twice when it is loaded */
 
 static int folder_name(pl_error *err, const char *output, int64_t step, const char *end, char **out)
 {
@@ -106,18 +107,31 @@ done:
     return rc;
 }
 
+static int hash_piece(pl_error *err, void *user, const void *bytes, size_t size)
+{
+    (void)err;
+    XXH3_128bits_update(user, bytes, size);
+    return 0;
+}
+
 static int hash_file(pl_error *err, const char *folder, const char *name, char text[33])
 {
     char *path;
-    pl_map map;
     PL_TRY(pl_path_join(err, folder, name, &path));
-    int rc = pl_map_open(err, path, &map);
-    free(path);
-    if (rc < 0) return rc;
-    XXH128_hash_t h = XXH3_128bits(map.data ? map.data : (const void *)"", map.size);
-    pl_map_close(&map);
+    XXH3_state_t *state = XXH3_createState();
+    int rc = 0;
+    if (!state) {
+        rc = PL_FAIL_NOMEM(err);
+        goto done;
+    }
+    XXH3_128bits_reset(state);
+    PL_GO(done, pl_file_stream(err, path, hash_piece, state));
+    XXH128_hash_t h = XXH3_128bits_digest(state);
     snprintf(text, 33, "%016llx%016llx", (unsigned long long)h.high64, (unsigned long long)h.low64);
-    return 0;
+done:
+    XXH3_freeState(state);
+    free(path);
+    return rc;
 }
 
 /* {"name": "checksum"} of every file in the folder. */
@@ -269,7 +283,12 @@ static int load_tensor(pl_error *err, pl_session *s, const pl_st_tensor *t, cons
         return PL_FAIL(err, PL_EINPUT, "%s: tensor %s is %s, which does not fit this run's model", t->file, t->name,
             pl_st_describe(t, text));
     }
-    s->device->ops->copy_in(s->device, to.data, t->data, (int64_t)t->bytes);
+    for (int64_t at = 0; at < (int64_t)t->bytes; at += LOADED) {
+        int64_t n = (int64_t)t->bytes - at < LOADED ? (int64_t)t->bytes - at : LOADED;
+        const char *from = (const char *)t->data + at;
+        s->device->ops->copy_in(s->device, (char *)to.data + at, from, n);
+        pl_map_forget(t->map, from, (size_t)n);
+    }
     return 0;
 }
 

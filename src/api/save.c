@@ -123,8 +123,10 @@ int pl_copy_result(pl_error *err, const char *from, const char *to)
     PL_GO(done, pl_calloc(err, (size_t)n, sizeof *items, &items));
     for (int i = 0; i < n; i++) {
         const pl_st_tensor *t = pl_weights_at(w, i);
-        items[i] = (pl_st_source){
-            .spec = {.name = t->name, .dtype = t->dtype, .ndim = t->ndim}, .given = t->dtype, .data = t->data};
+        items[i] = (pl_st_source){.spec = {.name = t->name, .dtype = t->dtype, .ndim = t->ndim},
+            .given = t->dtype,
+            .data = t->data,
+            .map = t->map};
         for (int d = 0; d < t->ndim; d++) items[i].spec.shape[d] = t->shape[d];
     }
     pl_model_folder options = {.source = from};

@@ -146,7 +146,7 @@ static int find(pl_error *err, void *user, const pl_param *p, pl_host_tensor *ou
     if (t->ndim > PL_MAX_DIMS) {
         return PL_FAIL(err, PL_EINPUT, "%s: tensor %s has %d dimensions", t->file, t->name, t->ndim);
     }
-    *out = (pl_host_tensor){.file = t->file, .data = t->data, .dtype = t->dtype, .ndim = t->ndim};
+    *out = (pl_host_tensor){.file = t->file, .data = t->data, .map = t->map, .dtype = t->dtype, .ndim = t->ndim};
     for (int d = 0; d < t->ndim; d++) out->shape[d] = t->shape[d];
     return 0;
 }

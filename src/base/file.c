@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #define WRITER_BUFFER ((size_t)1 << 20)
+#define STREAM_PIECE ((size_t)256 << 10)
 
 static int open_failed(pl_error *err, const char *path)
 {
@@ -68,6 +69,20 @@ void pl_map_close(pl_map *map)
     *map = (pl_map){0};
 }
 
+/* A touched page brings in its neighbours that are in the system's cache: 64 KiB most often, a whole huge page on some
+   file systems. So they go in such blocks too. */
+#define AROUND ((uintptr_t)2 << 20)
+
+void pl_map_forget(const pl_map *map, const void *from, size_t size)
+{
+    if (!map || !map->data || size == 0) return;
+    uintptr_t first = (uintptr_t)map->data, end = first + map->size;
+    uintptr_t begin = (uintptr_t)from / AROUND * AROUND, stop = ((uintptr_t)from + size + AROUND - 1) / AROUND * AROUND;
+    if (begin < first) begin = first;
+    if (stop > end) stop = end;
+    (void)madvise((void *)begin, stop - begin, MADV_DONTNEED);
+}
+
 int pl_file_read(pl_error *err, const char *path, pl_buf *buf)
 {
     int fd;
@@ -84,6 +99,26 @@ int pl_file_read(pl_error *err, const char *path, pl_buf *buf)
         buf->size += (size_t)n;
         buf->data[buf->size] = 0;
     }
+    close(fd);
+    return rc;
+}
+
+int pl_file_stream(pl_error *err, const char *path,
+    int (*piece)(pl_error *err, void *user, const void *bytes, size_t size), void *user)
+{
+    int fd;
+    size_t size;
+    char *buffer;
+    PL_TRY(open_regular(err, path, &fd, &size));
+    int rc = pl_calloc(err, STREAM_PIECE, 1, &buffer);
+    while (rc == 0) {
+        ssize_t n = read(fd, buffer, STREAM_PIECE);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) rc = PL_FAIL(err, PL_EIO, "%s: cannot be read: %s", path, strerror(errno));
+        if (n <= 0) break;
+        rc = piece(err, user, buffer, (size_t)n);
+    }
+    free(buffer);
     close(fd);
     return rc;
 }
@@ -256,6 +291,23 @@ int pl_file_write(pl_error *err, const char *path, const void *bytes, size_t siz
     pl_writer w;
     PL_TRY(pl_writer_open(err, &w, path));
     int rc = pl_writer_write(err, &w, bytes, size);
+    if (rc < 0) {
+        pl_writer_abort(&w);
+        return rc;
+    }
+    return pl_writer_commit(err, &w);
+}
+
+static int write_piece(pl_error *err, void *user, const void *bytes, size_t size)
+{
+    return pl_writer_write(err, user, bytes, size);
+}
+
+int pl_file_copy(pl_error *err, const char *from, const char *to)
+{
+    pl_writer w;
+    PL_TRY(pl_writer_open(err, &w, to));
+    int rc = pl_file_stream(err, from, write_piece, &w);
     if (rc < 0) {
         pl_writer_abort(&w);
         return rc;

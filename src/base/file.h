@@ -15,9 +15,15 @@ typedef struct pl_map {
 
 int pl_map_open(pl_error *err, const char *path, pl_map *map); /* PL_ENOENT, PL_EIO; folders are refused */
 void pl_map_close(pl_map *map);                                /* {0} is fine */
+/* The bytes were read and are not needed soon: the pages that hold any of them leave the process's resident memory, and
+   are read again if they are touched again. The map may be NULL, and then nothing is done. */
+void pl_map_forget(const pl_map *map, const void *from, size_t size);
 
 /* Appends the whole file to buf. */
 int pl_file_read(pl_error *err, const char *path, pl_buf *buf);
+/* Hands over the whole file in pieces of up to 256 KiB, whatever its size; an error of `piece` ends it. */
+int pl_file_stream(pl_error *err, const char *path,
+    int (*piece)(pl_error *err, void *user, const void *bytes, size_t size), void *user);
 bool pl_file_exists(const char *path); /* a regular file (links followed) */
 bool pl_dir_exists(const char *path);
 int pl_dir_make(pl_error *err, const char *path);   /* with its parents; one that is there is fine */
@@ -42,5 +48,6 @@ int pl_writer_commit(pl_error *err, pl_writer *w);                              
 void pl_writer_abort(pl_writer *w); /* removes what was written; nothing to do after a commit; {0} with fd -1 is fine */
 /* The whole content at once, through a pl_writer. */
 int pl_file_write(pl_error *err, const char *path, const void *bytes, size_t size);
+int pl_file_copy(pl_error *err, const char *from, const char *to);
 
 #endif

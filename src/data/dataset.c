@@ -3,7 +3,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <xxhash.h>
@@ -16,9 +15,11 @@
 
 #define FORMAT_VERSION 1
 /* After so many bytes of pages touched, the mapping's pages are given back: they stay in the system's cache, but do not
-   count as the process's memory. A touched row brings its neighbourhood (64 KiB) in. */
-#define RESIDENT_LIMIT ((int64_t)16 << 20)
-#define TOUCHED ((int64_t)64 << 10)
+   count as the process's memory. A touched row brings its neighbourhood in, a whole huge page on some file systems;
+   rows' lengths lie closer together. */
+#define RESIDENT_LIMIT ((int64_t)8 << 20)
+#define TOUCHED_BY_ROW ((int64_t)2 << 20)
+#define TOUCHED_BY_LENGTH ((int64_t)1 << 10)
 /* A file changed so shortly before it was read may be changed again without its times telling. */
 #define CLOCK_SLACK_NS ((int64_t)2000000000)
 
@@ -272,15 +273,17 @@ int64_t pl_dataset_rows(const pl_dataset *d, pl_data_part part)
     return d->cache.stats[part].rows;
 }
 
-static void count_touched(pl_dataset *d)
+static void count_touched(pl_dataset *d, int64_t bytes)
 {
-    if (atomic_fetch_add_explicit(&d->touched, TOUCHED, memory_order_relaxed) + TOUCHED < RESIDENT_LIMIT) return;
+    const pl_map map = {d->cache.data, d->cache.size};
+    if (atomic_fetch_add_explicit(&d->touched, bytes, memory_order_relaxed) + bytes < RESIDENT_LIMIT) return;
     atomic_store_explicit(&d->touched, 0, memory_order_relaxed);
-    madvise((void *)d->cache.data, d->cache.size, MADV_DONTNEED);
+    pl_map_forget(&map, map.data, map.size);
 }
 
-int64_t pl_dataset_row_length(const pl_dataset *d, pl_data_part part, int64_t i, int64_t *trained)
+int64_t pl_dataset_row_length(pl_dataset *d, pl_data_part part, int64_t i, int64_t *trained)
 {
+    count_touched(d, TOUCHED_BY_LENGTH);
     const pl_cache_entry *e = &d->cache.entries[part][i];
     if (trained) *trained = e->trained;
     return e->n & ~PL_CACHE_LABELLED;
@@ -288,7 +291,7 @@ int64_t pl_dataset_row_length(const pl_dataset *d, pl_data_part part, int64_t i,
 
 pl_row pl_dataset_row(pl_dataset *d, pl_data_part part, int64_t i)
 {
-    count_touched(d);
+    count_touched(d, TOUCHED_BY_ROW);
     const pl_cache_entry *e = &d->cache.entries[part][i];
     int64_t n = e->n & ~PL_CACHE_LABELLED;
     const int32_t *ids = (const int32_t *)(d->cache.data + e->at);

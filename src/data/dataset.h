@@ -136,7 +136,7 @@ void pl_dataset_close(pl_dataset *dataset); /* NULL is fine */
 int64_t pl_dataset_rows(const pl_dataset *dataset, pl_data_part part);
 /* Row i of a part. The pointers lead into the mapped file; how much of that stays resident is bounded. */
 pl_row pl_dataset_row(pl_dataset *dataset, pl_data_part part, int64_t i);
-int64_t pl_dataset_row_length(const pl_dataset *dataset, pl_data_part part, int64_t i, int64_t *trained);
+int64_t pl_dataset_row_length(pl_dataset *dataset, pl_data_part part, int64_t i, int64_t *trained);
 const pl_data_stats *pl_dataset_stats(const pl_dataset *dataset, pl_data_part part);
 size_t pl_dataset_files(const pl_dataset *dataset);
 /* The rows [*first, *first + *count) of a part are those of file `file`. */

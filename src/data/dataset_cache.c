@@ -272,6 +272,7 @@ int pl_cache_open(
     out->data = map.data;
     out->size = map.size;
     int rc = check(err, path, key, source_count, out, reason);
+    pl_map_forget(&map, map.data, map.size);
     if (rc < 0 || *reason) pl_cache_close(out);
     return rc;
 }

@@ -2,10 +2,10 @@
 
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 #if defined __x86_64__
 #    include <cpuid.h>
 #    include <sys/syscall.h>
-#    include <unistd.h>
 #endif
 
 #include "device/onednn.h"
@@ -35,10 +35,11 @@ static int64_t round_up(int64_t n, int64_t unit)
     return (n + unit - 1) / unit * unit;
 }
 
-/* Maps more than is needed and gives back what lies outside the aligned part, so that huge pages can back all of it. */
+/* Maps more than is needed and gives back what lies outside the aligned part, so that huge pages can back all of it but
+   the end: that is of small pages, since no page may be resident that was not asked for. */
 static void *map_aligned(int64_t bytes)
 {
-    size_t size = (size_t)round_up(bytes, HUGE_PAGE), room = size + (size_t)HUGE_PAGE;
+    size_t size = (size_t)round_up(bytes, sysconf(_SC_PAGESIZE)), room = size + (size_t)HUGE_PAGE;
     char *start = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (start == MAP_FAILED) return NULL;
     size_t before = (size_t)(round_up((int64_t)(uintptr_t)start, HUGE_PAGE) - (int64_t)(uintptr_t)start);
@@ -63,7 +64,7 @@ void pl_cpu_release(pl_device *device, void *data, int64_t bytes)
     (void)device;
     if (!data) return;
     if (is_large(bytes)) {
-        munmap(data, (size_t)round_up(bytes, HUGE_PAGE));
+        munmap(data, (size_t)round_up(bytes, sysconf(_SC_PAGESIZE)));
     } else {
         free(data);
     }

@@ -44,13 +44,10 @@ static int copy_in(pl_error *err, const char *from, const char *to, const char *
 {
     int rc = 0;
     char *source = NULL, *target = NULL;
-    pl_buf bytes = {0};
     PL_GO(done, pl_path_join(err, from, name, &source));
     PL_GO(done, pl_path_join(err, to, name, &target));
-    PL_GO(done, pl_file_read(err, source, &bytes));
-    rc = pl_file_write(err, target, bytes.data, bytes.size);
+    rc = pl_file_copy(err, source, target);
 done:
-    pl_buf_free(&bytes);
     free(source);
     free(target);
     return rc;

@@ -291,10 +291,12 @@ int pl_safetensors_open(pl_error *err, const char *path, pl_safetensors **out)
     int rc = pl_safetensors_parse(err, path, map.data, map.size, out);
     if (rc < 0) {
         pl_map_close(&map);
-    } else {
-        (*out)->map = map;
+        return rc;
     }
-    return rc;
+    pl_safetensors *f = *out;
+    f->map = map;
+    for (int i = 0; i < f->count; i++) f->tensors[i].map = &f->map;
+    return 0;
 }
 
 void pl_safetensors_close(pl_safetensors *f)

@@ -21,7 +21,8 @@ typedef struct pl_st_tensor {
     int ndim; /* 0 is a scalar; there is no upper bound */
     const int64_t *shape;
     int64_t numel;
-    const void *data; /* in the mapping, at any alignment */
+    const void *data;  /* at any alignment */
+    const pl_map *map; /* that it lies in, for pl_map_forget; NULL: the caller owns the bytes */
     uint64_t bytes;
     uint64_t offset; /* of the data from the start of the file */
 } pl_st_tensor;
@@ -86,8 +87,9 @@ void pl_st_writer_abort(pl_st_writer *w); /* NULL is fine */
 /* A tensor to be written, and where its elements come from. */
 typedef struct pl_st_source {
     pl_st_spec spec;
-    pl_dtype given;   /* type of what is given; converted to spec.dtype */
-    const void *data; /* all elements; or NULL, and then `read` puts [first, first + count) into out when asked */
+    pl_dtype given;    /* type of what is given; converted to spec.dtype */
+    const void *data;  /* all elements; or NULL, and then `read` puts [first, first + count) into out when asked */
+    const pl_map *map; /* that data lies in: what was written is forgotten there; NULL: other memory */
     int (*read)(pl_error *err, void *user, int64_t first, int64_t count, void *out);
     void *user;
 } pl_st_source;

@@ -220,11 +220,17 @@ void pl_st_writer_abort(pl_st_writer *w)
 
 static int stream(pl_error *err, pl_st_writer *w, const pl_st_source *source, int64_t numel, void *piece)
 {
-    if (source->data) return pl_st_writer_append(err, w, source->data, source->given, numel);
+    int64_t size = pl_dtype_size(source->given);
     for (int64_t at = 0; at < numel; at += PIECE) {
         int64_t n = numel - at < PIECE ? numel - at : PIECE;
-        PL_TRY(source->read(err, source->user, at, n, piece));
-        PL_TRY(pl_st_writer_append(err, w, piece, source->given, n));
+        const void *from = piece;
+        if (source->data) {
+            from = (const char *)source->data + at * size;
+        } else {
+            PL_TRY(source->read(err, source->user, at, n, piece));
+        }
+        PL_TRY(pl_st_writer_append(err, w, from, source->given, n));
+        if (source->data) pl_map_forget(source->map, from, (size_t)(n * size));
     }
     return 0;
 }

@@ -180,28 +180,44 @@ static void point(pl_store *store, pl_unit *unit)
 
 /* ---- filling ---- */
 
-/* dst = t, converted; through the device's eyes where it can see host memory, else through a copy of the file's bytes.
- */
-static int load_values(pl_run *run, pl_tensor dst, const pl_host_tensor *t)
+/* Elements loaded at a time, so that no more of a file than that is in memory twice. */
+#define LOADED ((int64_t)1 << 22)
+
+/* dst = host, flat and of one length, converted; through the device's eyes where it can see host memory, else through a
+   copy of the bytes. */
+static int load_piece(pl_run *run, pl_tensor dst, pl_tensor host)
 {
     pl_device *device = run->device;
-    int64_t bytes = pl_tensor_numel(dst) * pl_dtype_size(t->dtype);
-    void *data = device->ops->wrap(device, t->data, bytes);
+    int64_t bytes = pl_tensor_bytes(host);
+    void *data = device->ops->wrap(device, host.data, bytes);
     if (data) {
-        int rc = pl_copy(run, dst, pl_tensor_nd(data, t->dtype, dst.ndim, dst.shape));
+        int rc = pl_copy(run, dst, pl_tensor_1d(data, host.dtype, host.shape[0]));
         device->ops->unwrap(device, data, bytes);
         return rc;
     }
-    if (t->dtype == dst.dtype) {
-        device->ops->copy_in(device, dst.data, t->data, bytes);
+    if (host.dtype == dst.dtype) {
+        device->ops->copy_in(device, dst.data, host.data, bytes);
         return 0;
     }
     int64_t mark = pl_stack_mark(run->work);
     pl_tensor staging;
-    PL_TRY(pl_stack_push(run->err, run->work, t->dtype, dst.ndim, dst.shape, &staging));
-    device->ops->copy_in(device, staging.data, t->data, bytes);
+    PL_TRY(pl_stack_push(run->err, run->work, host.dtype, 1, host.shape, &staging));
+    device->ops->copy_in(device, staging.data, host.data, bytes);
     PL_TRY(pl_copy(run, dst, staging));
     pl_stack_pop(run->work, mark);
+    return 0;
+}
+
+static int load_values(pl_run *run, pl_tensor dst, const pl_host_tensor *t)
+{
+    int64_t n = pl_tensor_numel(dst);
+    pl_tensor flat = pl_tensor_1d(dst.data, dst.dtype, n), host = pl_tensor_1d((void *)t->data, t->dtype, n);
+    for (int64_t from = 0; from < n; from += LOADED) {
+        int64_t count = n - from < LOADED ? n - from : LOADED;
+        pl_tensor piece = pl_tensor_rows(host, from, count);
+        PL_TRY(load_piece(run, pl_tensor_rows(flat, from, count), piece));
+        pl_map_forget(t->map, piece.data, (size_t)pl_tensor_bytes(piece));
+    }
     return 0;
 }
 

@@ -7,12 +7,14 @@
 #ifndef PL_TRAIN_STORE_H
 #define PL_TRAIN_STORE_H
 
+#include "base/file.h"
 #include "model/model.h"
 
 /* A tensor in host memory, as a file has it. */
 typedef struct pl_host_tensor {
     const char *file; /* for messages; NULL: none */
     const void *data;
+    const pl_map *map; /* that data lies in, whose pages are given back after they were copied; NULL: other memory */
     pl_dtype dtype;
     int ndim;
     int64_t shape[PL_MAX_DIMS];

@@ -150,6 +150,22 @@ static void test_strings(void **state)
     free(items);
 }
 
+static int count_piece(pl_error *e, void *user, const void *bytes, size_t size)
+{
+    (void)e;
+    (void)bytes;
+    *(size_t *)user += size;
+    return 0;
+}
+
+static int refuse_piece(pl_error *e, void *user, const void *bytes, size_t size)
+{
+    (void)user;
+    (void)bytes;
+    (void)size;
+    return PL_FAIL(e, PL_EINPUT, "that is enough");
+}
+
 static void test_files(void **state)
 {
     (void)state;
@@ -196,6 +212,18 @@ static void test_files(void **state)
     assert_int_equal(buf.size, size + 6);
     assert_memory_equal(buf.data + 6, bytes, size);
 
+    assert_int_equal(pl_file_copy(&err, at("large"), at("copy")), 0);
+    assert_int_equal(pl_map_open(&err, at("copy"), &map), 0);
+    assert_int_equal(map.size, size);
+    assert_memory_equal(map.data, bytes, size);
+    pl_map_close(&map);
+    refused(pl_file_copy(&err, at("nothing"), at("copy")), PL_ENOENT, "nothing");
+    assert_false(pl_file_exists(at("copy.tmp")));
+    size_t seen = 0;
+    assert_int_equal(pl_file_stream(&err, at("large"), count_piece, &seen), 0);
+    assert_int_equal(seen, size);
+    refused(pl_file_stream(&err, at("large"), refuse_piece, NULL), PL_EINPUT, "enough");
+
     /* An aborted write leaves the old file and nothing beside it. */
     assert_int_equal(pl_writer_open(&err, &w, at("large")), 0);
     assert_int_equal(pl_writer_write(&err, &w, "x", 1), 0);
@@ -208,6 +236,56 @@ static void test_files(void **state)
     pl_writer_abort(&w);
     free(bytes);
     pl_buf_free(&buf);
+}
+
+/* KiB of the mapping that are resident in this process. */
+static long resident(const pl_map *map)
+{
+    char line[512], start[32];
+    long kib = -1;
+    bool found = false;
+    FILE *smaps = fopen("/proc/self/smaps", "r");
+    assert_non_null(smaps);
+    snprintf(start, sizeof start, "%lx-", (unsigned long)map->data);
+    while (kib < 0 && fgets(line, sizeof line, smaps)) {
+        found |= strncmp(line, start, strlen(start)) == 0;
+        if (found && strncmp(line, "Rss:", 4) == 0) kib = strtol(line + 4, NULL, 10);
+    }
+    fclose(smaps);
+    assert_true(kib >= 0);
+    return kib;
+}
+
+static unsigned sum_of(const pl_map *map)
+{
+    unsigned sum = 0;
+    for (size_t i = 0; i < map->size; i += 1024) sum += map->data[i];
+    return sum;
+}
+
+/* What is forgotten is no longer resident, and is there again when it is looked at. */
+static void test_forget(void **state)
+{
+    (void)state;
+    enum { SIZE = 5 << 20 };
+    pl_map map;
+    unsigned char *bytes = malloc(SIZE);
+    assert_non_null(bytes);
+    for (size_t i = 0; i < SIZE; i++) bytes[i] = (unsigned char)(i * 13 + i / 509);
+    assert_int_equal(pl_file_write(&err, at("pages"), bytes, SIZE - 100), 0);
+    free(bytes);
+    assert_int_equal(pl_map_open(&err, at("pages"), &map), 0);
+    unsigned sum = sum_of(&map);
+    assert_int_equal(resident(&map), SIZE >> 10);
+    pl_map_forget(&map, map.data + 1000, 3 << 20);
+    assert_in_range(resident(&map), 0, 2 << 10);
+    pl_map_forget(&map, map.data, map.size);
+    assert_int_equal(resident(&map), 0);
+    assert_int_equal(sum_of(&map), sum);
+    pl_map_forget(NULL, map.data, map.size); /* of another's memory nothing is known */
+    pl_map_forget(&(pl_map){0}, map.data, map.size);
+    assert_int_equal(resident(&map), SIZE >> 10);
+    pl_map_close(&map);
 }
 
 /* A disk without room: the error names the file, and the old one stays. */
@@ -442,6 +520,7 @@ int main(void)
         cmocka_unit_test(test_buf),
         cmocka_unit_test(test_strings),
         cmocka_unit_test(test_files),
+        cmocka_unit_test(test_forget),
         cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_folders),
         cmocka_unit_test(test_json),
