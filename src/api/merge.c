@@ -21,16 +21,17 @@ typedef struct reader {
     merge *merge;
     const pl_merged *tensor;
     pl_dtype dtype;
+    pl_host_tensor plain; /* of one that no adapter changes: where it lies */
 } reader;
 
-static int check_finite(pl_error *err, const reader *r, int64_t n)
+static int check_finite(pl_error *err, const reader *r, const float *values, int64_t first, int64_t n)
 {
     float largest = r->dtype == PL_F16 ? F16_LARGEST : INFINITY;
     for (int64_t i = 0; i < n; i++) {
-        float v = r->merge->values[i];
+        float v = values[i];
         if (isfinite(v) && fabsf(v) <= largest) continue;
         return PL_FAIL(err, PL_ENUMERIC, "%s: element %lld of the merged tensor is %g, which %s cannot hold%s",
-            r->tensor->name, (long long)i, (double)v, r->dtype == PL_F16 ? "f16" : "a model",
+            r->tensor->name, (long long)(first + i), (double)v, r->dtype == PL_F16 ? "f16" : "a model",
             isfinite(v) ? "; give --precision bf16 or f32" : "; model and adapter should be checked for NaN");
     }
     return 0;
@@ -45,7 +46,7 @@ static int hold(pl_error *err, const reader *r)
     m->held = NULL;
     PL_TRY(pl_calloc(err, (size_t)n, sizeof *m->values, &m->values));
     PL_TRY(pl_merging_read(err, r->tensor, &m->source, m->values));
-    PL_TRY(check_finite(err, r, n));
+    PL_TRY(check_finite(err, r, m->values, 0, n));
     m->held = r->tensor;
     return 0;
 }
@@ -53,6 +54,10 @@ static int hold(pl_error *err, const reader *r)
 static int read_some(pl_error *err, void *user, int64_t first, int64_t count, void *out)
 {
     const reader *r = user;
+    if (!r->tensor->linear) {
+        PL_TRY(pl_host_tensor_read(err, &r->plain, first, count, out));
+        return check_finite(err, r, out, first, count);
+    }
     if (r->merge->held != r->tensor) PL_TRY(hold(err, r));
     memcpy(out, r->merge->values + first, (size_t)count * sizeof *r->merge->values);
     return 0;
@@ -67,6 +72,18 @@ static pl_dtype dtype_of(const pl_session *s, const pl_merged *t)
     return file && file->known ? file->dtype : PL_F32;
 }
 
+/* What no adapter changes goes from file to file, so that a vocabulary's matrix is never in memory as a whole. */
+static int find_plain(pl_error *err, reader *r)
+{
+    const pl_param *p = r->tensor->param;
+    const pl_source *source = &r->merge->source;
+    bool found;
+    if (r->tensor->linear) return 0;
+    PL_TRY(source->find(err, source->user, p, &r->plain, &found));
+    if (!found) return PL_FAIL(err, PL_EINPUT, "%s is in no file", pl_param_source(p));
+    return pl_host_tensor_check(err, p, &r->plain);
+}
+
 static int write_folder(pl_error *err, pl_session *s, const pl_merging *merging)
 {
     const pl_config *c = s->config;
@@ -78,7 +95,8 @@ static int write_folder(pl_error *err, pl_session *s, const pl_merging *merging)
     PL_GO(done, pl_calloc(err, (size_t)merging->count, sizeof *readers, &readers));
     for (int i = 0; i < merging->count; i++) {
         const pl_merged *t = &merging->tensors[i];
-        readers[i] = (reader){&m, t, dtype_of(s, t)};
+        readers[i] = (reader){.merge = &m, .tensor = t, .dtype = dtype_of(s, t)};
+        PL_GO(done, find_plain(err, &readers[i]));
         items[i] = (pl_st_source){.spec = {.name = t->name, .dtype = readers[i].dtype, .ndim = t->param->ndim},
             .given = PL_F32,
             .read = read_some,

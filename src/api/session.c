@@ -274,6 +274,7 @@ int pl_session_start(pl_error *err, pl_session *s, pl_work *w)
 {
     PL_TRY(pl_session_plan(err, s, w));
     pl_source source = pl_session_source(s);
+    pl_trim(); /* what model and data took to be opened */
     pl_mem_init(&s->mem, s->device);
     s->mem.budget = s->config->memory.budget;
     pl_engine_config config = engine_config(s, w);

@@ -398,6 +398,7 @@ static int open_session(training *t)
 {
     pl_batch planned = {0};
     PL_TRY(pl_run_data_open(t->err, t->log, t->config, &t->session->model->arch, true, &t->data));
+    pl_texts_close(&t->data.texts); /* the rows are made, and a large vocabulary takes many MiB */
     PL_TRY(pl_batch_open(t->err, &t->batch, t->data.largest.tokens, (int)t->data.largest.sequences));
     PL_TRY(pl_run_data_plan(t->err, &t->data.largest, &planned));
     pl_work work = pl_run_data_work(&t->data, &planned);

@@ -5,6 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef __GLIBC__
+#    include <malloc.h>
+#endif
 
 int pl_buf_reserve(pl_error *err, pl_buf *buf, size_t more)
 {
@@ -133,4 +136,11 @@ int pl_grow(pl_error *err, void *items, size_t *capacity, size_t need, size_t el
     memcpy(items, &memory, sizeof memory);
     *capacity = next;
     return 0;
+}
+
+void pl_trim(void)
+{
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
 }

@@ -29,6 +29,8 @@ int pl_strdup(pl_error *err, const char *text, char **out);
 int pl_format(pl_error *err, char **out, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* calloc(count, size) into *out (void **), PL_ENOMEM on overflow or refusal; count 0 gives a valid pointer. */
 int pl_calloc(pl_error *err, size_t count, size_t size, void *out);
+/* Gives memory that was freed back to the system, where the C library would keep it. */
+void pl_trim(void);
 /* Makes room for at least `need` elements in the array *items (of capacity *capacity), by doubling. */
 int pl_grow(pl_error *err, void *items, size_t *capacity, size_t need, size_t element);
 

@@ -6,7 +6,6 @@
 
 #include "base/buf.h"
 #include "model/lora_init.h"
-#include "tensor/convert.h"
 
 /* The linear with an adapter that the parameter is weight or bias of; a borrowed weight is its lender's. */
 static const pl_linear *adapted_by(const pl_model *model, const pl_param *p)
@@ -84,7 +83,7 @@ static int read_values(pl_error *err, const pl_source *source, const pl_param *p
     PL_TRY(source->find(err, source->user, p, &t, &found));
     if (!found) return PL_FAIL(err, PL_EINPUT, "%s is in no file", pl_param_source(p));
     PL_TRY(pl_host_tensor_check(err, p, &t));
-    return pl_convert(err, values, PL_F32, t.data, t.dtype, pl_param_numel(p));
+    return pl_host_tensor_read(err, &t, 0, pl_param_numel(p), values);
 }
 
 static int get_values(pl_error *err, const pl_source *source, const pl_param *p, float **values)

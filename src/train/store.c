@@ -6,10 +6,13 @@
 
 #include "base/buf.h"
 #include "op/op.h"
+#include "tensor/convert.h"
 #include "train/init.h"
 
 /* Elements to which a parameter's place in a flat buffer is rounded: 64 bytes of f32. */
 #define GRAIN 16
+/* Elements loaded at a time, so that no more of a file than that is in memory twice. */
+#define LOADED ((int64_t)1 << 22)
 
 static const pl_tensor none = {0};
 
@@ -87,6 +90,18 @@ int pl_host_tensor_check(pl_error *err, const pl_param *p, const pl_host_tensor 
               found = pl_tensor_nd(NULL, t->dtype, t->ndim, t->shape);
     return PL_FAIL(err, PL_EINPUT, "%s: tensor %s is %s; the model's configuration says %s", t->file ? t->file : "file",
         pl_param_source(p), pl_tensor_describe(found, have), pl_tensor_describe(expected, want));
+}
+
+int pl_host_tensor_read(pl_error *err, const pl_host_tensor *t, int64_t first, int64_t count, float *values)
+{
+    int64_t size = pl_dtype_size(t->dtype);
+    for (int64_t at = 0; at < count; at += LOADED) {
+        int64_t n = count - at < LOADED ? count - at : LOADED;
+        const char *from = (const char *)t->data + (first + at) * size;
+        PL_TRY(pl_convert(err, values + at, PL_F32, from, t->dtype, n));
+        pl_map_forget(t->map, from, (size_t)(n * size));
+    }
+    return 0;
 }
 
 /* Uses the file's own memory for a frozen parameter whose dtype is right, if the device can. */
@@ -179,9 +194,6 @@ static void point(pl_store *store, pl_unit *unit)
 }
 
 /* ---- filling ---- */
-
-/* Elements loaded at a time, so that no more of a file than that is in memory twice. */
-#define LOADED ((int64_t)1 << 22)
 
 /* dst = host, flat and of one length, converted; through the device's eyes where it can see host memory, else through a
    copy of the bytes. */

@@ -23,6 +23,9 @@ typedef struct pl_host_tensor {
 /* PL_EINPUT unless it has the parameter's shape. */
 int pl_host_tensor_check(pl_error *err, const pl_param *param, const pl_host_tensor *tensor);
 
+/* values = its elements [first, first + count), whose pages in the mapping are given back. */
+int pl_host_tensor_read(pl_error *err, const pl_host_tensor *tensor, int64_t first, int64_t count, float *values);
+
 /* Where values come from. find sets *found to false where the parameter starts from its initialisation rule, and fails
    where it should have been there. The data must stay valid until the store is closed. */
 typedef struct pl_source {
