@@ -28,7 +28,8 @@ typedef struct training {
     int lock;       /* of the output folder, while this run has it */
     bool claimed;   /* the folder has this run's run.yaml */
     bool stopped;
-    double profiled_s; /* of the steps that the profile has counted */
+    double profiled_s;             /* of the steps that the profile has counted */
+    double begin, model_s, data_s; /* the clock at the start, and what was spent until the first step */
 } training;
 
 /* ---- the output folder ---- */
@@ -371,10 +372,20 @@ static int after_step(training *t, pl_metrics *m, bool *done)
     return 0;
 }
 
+/* What a start took: the model's description, the data (tokenizing it, unless the cache has it), and the rest, which is
+   the dry run, the weights and a checkpoint. */
+static void tell_start(const training *t)
+{
+    double all = pl_clock() - t->begin;
+    pl_logf(t->log, PL_LOG_INFO, "the first step begins after %.2f s (model %.2f, data %.2f, memory and weights %.2f)",
+        all, t->model_s, t->data_s, all - t->model_s - t->data_s);
+}
+
 static int run_steps(training *t)
 {
     bool done = t->state.step >= t->data.steps ||
                 (t->config->train.early_stop > 0 && t->state.worse >= t->config->train.early_stop);
+    if (!done) tell_start(t);
     while (!done) {
         pl_metrics m;
         PL_TRY(one_step(t, &m));
@@ -391,14 +402,17 @@ static int open_model(training *t)
     pl_model_counts counts = pl_model_count(t->session->model);
     pl_logf(t->log, PL_LOG_INFO, "trainable params: %lld || all params: %lld || trainable%%: %.4f",
         (long long)counts.trainable, (long long)counts.all, 100.0 * (double)counts.trainable / (double)counts.all);
+    t->model_s = pl_clock() - t->begin;
     return 0;
 }
 
 static int open_session(training *t)
 {
     pl_batch planned = {0};
+    double begin = pl_clock();
     PL_TRY(pl_run_data_open(t->err, t->log, t->config, &t->session->model->arch, true, &t->data));
     pl_texts_close(&t->data.texts); /* the rows are made, and a large vocabulary takes many MiB */
+    t->data_s = pl_clock() - begin;
     PL_TRY(pl_batch_open(t->err, &t->batch, t->data.largest.tokens, (int)t->data.largest.sequences));
     PL_TRY(pl_run_data_plan(t->err, &t->data.largest, &planned));
     pl_work work = pl_run_data_work(&t->data, &planned);
@@ -438,7 +452,7 @@ static int write_result(training *t)
 
 int pl_train(pl_error *err, const pl_log *log, pl_config *config, const pl_train_observer *observer)
 {
-    training t = {.err = err, .log = log, .config = config, .observer = observer, .lock = -1};
+    training t = {.err = err, .log = log, .config = config, .observer = observer, .lock = -1, .begin = pl_clock()};
     int rc;
     PL_GO(done, pl_config_check(err, config, PL_CMD_TRAIN));
     PL_GO(done, open_model(&t));

@@ -26,6 +26,7 @@ near() {
 
 @test "validation is what eval says of the result" {
     train --data plays.txt --data.validation held.txt --train.steps 12 --train.eval_every 4 --output out
+    grep -q '^the first step begins after [0-9.]* s (' log
     [ "$(grep -c '"val_loss"' out/metrics.jsonl)" = 3 ]
     near "$(tail -n 1 out/metrics.jsonl | sed 's/.*"val_loss":\([0-9.]*\).*/\1/')" "$(loss out held.txt)"
 }
