@@ -48,6 +48,10 @@ int cli_terminal_width(FILE *file); /* 80 where it cannot be told */
 void cli_catch_signals(void);
 int cli_signal(void); /* the one that came, or 0 */
 
+/* From now on, waiting threads sleep soon while other programs want the cores, unless the environment says how they
+   wait (OMP_WAIT_POLICY, GOMP_SPINCOUNT). */
+void cli_give_way(void);
+
 /* What the library has to tell, on stderr: a sink for pl_log. */
 void cli_message(void *user, enum pl_log_level level, const char *message);
 /* Prints the document on stdout and releases it; NULL is PL_ENOMEM. */

@@ -46,6 +46,7 @@ static int run_command(pl_error *err, const cli_command *command, int argc, char
     PL_GO(done, pl_config_flags(err, &run.config, command->bit, argc, argv, run.positional, &run.npositional));
     PL_GO(done, read_run_file(err, command, &run));
     if (command->checked) PL_GO(done, pl_config_check(err, &run.config, command->bit));
+    if (command->checked) cli_give_way();
     rc = command->main(err, &run);
 done:
     pl_config_close(&run.config);

@@ -1,0 +1,100 @@
+/* Waiting threads on a machine that does other work too.
+
+   A thread of libgomp that waits for the others spins for some milliseconds before it sleeps. With a core of its own
+   that is the fastest way; where another program wants the core it keeps the thread that it waits for from running, and
+   everything takes several times as long. libgomp itself spins shortly where there are more threads than cores. So
+   while the computing thread is seen to stand in line for a core, a team of idle threads is held, which makes it do
+   that. */
+#include <omp.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "cli/cli.h"
+
+#define SAMPLE_S 0.05   /* between two looks */
+#define BUSY_SHARE 0.1  /* of the time, in line for a core: others want it */
+#define CALM_SHARE 0.01 /* less than this, for CALM_S: they are gone */
+#define CALM_S 2.0
+
+/* Idle threads, more than there are cores, as long as `held`. */
+typedef struct team {
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t change;
+    bool held;
+    int size; /* is made of each thread, so that no compiler leaves the team out */
+} team;
+
+static void *hold(void *user)
+{
+    team *t = user;
+    int size = 0;
+#pragma omp parallel num_threads(omp_get_num_procs() + 1) reduction(+ : size)
+    size++;
+    pthread_mutex_lock(&t->lock);
+    t->size = size;
+    while (t->held) pthread_cond_wait(&t->change, &t->lock);
+    pthread_mutex_unlock(&t->lock);
+    return NULL;
+}
+
+static void take(team *t)
+{
+    t->held = true;
+    if (pthread_create(&t->thread, NULL, hold, t) != 0) t->held = false;
+}
+
+static void release(team *t)
+{
+    pthread_mutex_lock(&t->lock);
+    t->held = false;
+    pthread_cond_signal(&t->change);
+    pthread_mutex_unlock(&t->lock);
+    pthread_join(t->thread, NULL);
+}
+
+/* Seconds that the program's first thread, which computes, has been ready to run without a core; -1: not told. */
+static double stood_in_line(void)
+{
+    char path[64];
+    unsigned long long ran, waited;
+    snprintf(path, sizeof path, "/proc/self/task/%ld/schedstat", (long)getpid());
+    FILE *file = fopen(path, "r");
+    if (!file) return -1;
+    bool told = fscanf(file, "%llu %llu", &ran, &waited) == 2;
+    fclose(file);
+    return told ? (double)waited * 1e-9 : -1;
+}
+
+static void *watch(void *unused)
+{
+    team t = {.lock = PTHREAD_MUTEX_INITIALIZER, .change = PTHREAD_COND_INITIALIZER};
+    double waited = stood_in_line(), looked = pl_clock(), calm_since = looked;
+    while (waited >= 0) {
+        nanosleep(&(struct timespec){.tv_nsec = (long)(SAMPLE_S * 1e9)}, NULL);
+        double waited_now = stood_in_line(), now = pl_clock(), share = (waited_now - waited) / (now - looked);
+        if (share > CALM_SHARE) calm_since = now;
+        if (!t.held && share > BUSY_SHARE) take(&t);
+        if (t.held && now - calm_since > CALM_S) release(&t);
+        waited = waited_now;
+        looked = now;
+    }
+    return unused;
+}
+
+void cli_give_way(void)
+{
+    sigset_t all, before;
+    pthread_t thread;
+    if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT")) return;
+    /* Its threads take no signals: cli_catch_signals has one for them. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    if (pthread_create(&thread, NULL, watch, NULL) == 0) pthread_detach(thread);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
