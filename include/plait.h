@@ -104,7 +104,8 @@ typedef struct pl_train_observer {
     X(PL_MEM_ACTIVATIONS, "activations") /* what a forward keeps for its backward */                                   \
     X(PL_MEM_WORK, "work")               /* scratch of the operators and what lives inside one unit */                 \
     X(PL_MEM_BATCH, "batch")             /* tokens, targets, positions, rotary tables */                               \
-    X(PL_MEM_KV_CACHE, "kv_cache")       /* keys and values of generation */
+    X(PL_MEM_KV_CACHE, "kv_cache")       /* keys and values of generation */                                           \
+    X(PL_MEM_MESSAGES, "messages")       /* other processes' gradients, until they are added */
 
 typedef enum pl_mem_tag {
 #define X(tag, name) tag,

@@ -33,6 +33,7 @@ struct pl_engine {
     size_t actions_capacity;
     pl_trace trace;
     pl_profile profile;
+    bool empty; /* the micro-batch on its way has no tokens: units are acquired and released, for the others */
     int lowest; /* unit below which no gradient goes */
 };
 
@@ -91,7 +92,9 @@ int pl_engine_open(pl_error *err, const pl_log *log, pl_device *device, pl_mem *
     const pl_capacity *c = &config->capacity;
     pl_store_options options = {.training = config->training,
         .moments = config->training ? pl_optimizer_moments(&config->optimizer) : 0,
-        .seed = config->seed};
+        .seed = config->seed,
+        .accumulates = config->accumulates,
+        .sharding = config->sharding};
     int rc;
     PL_GO(failed, pl_stack_open(err, &e->saved, mem, PL_MEM_ACTIVATIONS, c->saved_bytes));
     PL_GO(failed, pl_stack_open(err, &e->work, mem, PL_MEM_WORK, c->work_bytes));
@@ -176,17 +179,26 @@ static int start_pass(
         .grad_scale = grad_scale};
     pl_stack_pop(&e->saved, 0);
     pl_stack_pop(&e->work, 0);
-    return pl_inputs_set(&e->run, &e->inputs, &e->model->arch, batch, pass);
+    e->empty = batch->tokens == 0;
+    PL_TRY(pl_store_begin(e->store));
+    return e->empty ? 0 : pl_inputs_set(&e->run, &e->inputs, &e->model->arch, batch, pass);
 }
 
+/* Of a unit that was acquired. */
 static int run_forward(pl_engine *e, int u, pl_tensor y, pl_tensor x)
 {
     pl_unit *unit = e->model->units[u];
     flight *f = &e->flight;
+    if (e->empty) return 0;
     memset(f->records[u], 0, unit->ops->record_size);
-    PL_TRY(pl_store_acquire(e->store, unit));
-    PL_TRY(unit->ops->forward(&e->run, unit, &f->pass, f->records[u], y, x));
-    return pl_store_release(e->store, unit);
+    return unit->ops->forward(&e->run, unit, &f->pass, f->records[u], y, x);
+}
+
+static int forward_unit(pl_engine *e, int u, pl_tensor y, pl_tensor x)
+{
+    PL_TRY(pl_store_acquire(e->store, e->model->units[u], PL_WAY_FORWARD));
+    PL_TRY(run_forward(e, u, y, x));
+    return pl_store_release(e->store, e->model->units[u], PL_WAY_FORWARD);
 }
 
 /* Unit u's own among three phases that lie in the order of the list. */
@@ -212,7 +224,7 @@ static int forward_training(pl_engine *e)
         f->outs[u] = none;
         if (u < last) PL_TRY(push_hidden(e, &e->saved, &f->outs[u]));
         int64_t mark = pl_stack_mark(&e->saved);
-        PL_TRY(run_forward(e, u, f->outs[u], x));
+        PL_TRY(forward_unit(e, u, f->outs[u], x));
         if (recomputes(e, u)) pl_stack_pop(&e->saved, mark);
         pl_profile_end(
             &e->profile, phase_of(e, u, PL_PHASE_FORWARD_EMBEDDING, PL_PHASE_FORWARD_BLOCK, PL_PHASE_FORWARD_HEAD));
@@ -232,40 +244,51 @@ static int forward_inference(pl_engine *e)
     PL_TRY(push_hidden(e, &e->saved, &two[1]));
     int64_t mark = pl_stack_mark(&e->saved);
     for (int u = 0; u <= last; u++) {
-        PL_TRY(run_forward(e, u, u < last ? two[u % 2] : none, x));
+        PL_TRY(forward_unit(e, u, u < last ? two[u % 2] : none, x));
         pl_stack_pop(&e->saved, mark);
         x = two[u % 2];
     }
     return 0;
 }
 
-static int backward_unit(pl_engine *e, int u, pl_tensor d)
+/* Of a unit that was acquired. */
+static int run_backward(pl_engine *e, int u, pl_tensor d)
 {
     pl_unit *unit = e->model->units[u];
     flight *f = &e->flight;
     pl_tensor x = u > 0 ? f->outs[u - 1] : none;
+    if (e->empty) return 0;
     if (recomputes(e, u)) {
         f->pass.recomputing = true;
         PL_TRY(run_forward(e, u, f->outs[u], x));
         f->pass.recomputing = false;
         pl_profile_end(&e->profile, PL_PHASE_RECOMPUTE);
     }
-    PL_TRY(pl_store_acquire(e->store, unit));
     PL_TRY(unit->ops->backward(&e->run, unit, &f->pass, f->records[u], d, u > e->lowest, x));
-    PL_TRY(pl_store_release(e->store, unit));
-    PL_TRY(pl_store_grad_done(e->store, unit));
-    pl_stack_pop(&e->saved, f->marks[u]);
-    pl_profile_end(
-        &e->profile, phase_of(e, u, PL_PHASE_BACKWARD_EMBEDDING, PL_PHASE_BACKWARD_BLOCK, PL_PHASE_BACKWARD_HEAD));
     return pl_trace_gradients(&e->trace, &e->run, unit, u > e->lowest ? d : none);
 }
 
-static int backward(pl_engine *e)
+static int backward_unit(pl_engine *e, int u, pl_tensor d, bool last)
+{
+    pl_unit *unit = e->model->units[u];
+    PL_TRY(pl_store_acquire(e->store, unit, PL_WAY_BACKWARD));
+    PL_TRY(run_backward(e, u, d));
+    PL_TRY(pl_store_release(e->store, unit, PL_WAY_BACKWARD));
+    PL_TRY(pl_store_grad_done(e->store, unit, last));
+    pl_stack_pop(&e->saved, e->flight.marks[u]);
+    pl_profile_end(
+        &e->profile, phase_of(e, u, PL_PHASE_BACKWARD_EMBEDDING, PL_PHASE_BACKWARD_BLOCK, PL_PHASE_BACKWARD_HEAD));
+    return 0;
+}
+
+/* `last`: of the step, so that its gradients are complete. */
+static int backward(pl_engine *e, bool last)
 {
     int64_t mark = pl_stack_mark(&e->work);
     pl_tensor d;
+    PL_TRY(pl_store_begin(e->store));
     PL_TRY(push_hidden(e, &e->work, &d));
-    for (int u = e->model->nunits - 1; u >= e->lowest; u--) PL_TRY(backward_unit(e, u, d));
+    for (int u = e->model->nunits - 1; u >= e->lowest; u--) PL_TRY(backward_unit(e, u, d, last));
     pl_stack_pop(&e->work, mark);
     return 0;
 }
@@ -283,6 +306,18 @@ static int fetch(pl_engine *e, const step_args *s, int micro)
 {
     pl_batch_clear(&e->batch);
     return s->feed->micro_batch(e->run.err, s->feed->user, s->step, micro, &e->batch);
+}
+
+/* What the processes counted, together. */
+static int sum_results(pl_engine *e, pl_step_result *result)
+{
+    if (!e->config.sharding.comm) return 0;
+    double values[] = {result->loss, (double)result->tokens, (double)result->targets};
+    PL_TRY(pl_comm_sum(e->run.err, e->config.sharding.comm, values, PL_COUNT(values)));
+    result->loss = values[0];
+    result->tokens = (int64_t)values[1];
+    result->targets = (int64_t)values[2];
+    return 0;
 }
 
 /* The forwards and backwards of a step, gradients summed in the store. */
@@ -304,10 +339,11 @@ static int accumulate(pl_engine *e, const step_args *s, const pl_action *actions
             result->tokens += e->batch.tokens;
             result->targets += e->batch.ntargets;
             break;
-        case PL_ACTION_BACKWARD: PL_TRY(backward(e)); break;
+        case PL_ACTION_BACKWARD: PL_TRY(backward(e, actions[i].micro == s->micro_batches - 1)); break;
         case PL_ACTION_STEP: break;
         }
     }
+    PL_TRY(sum_results(e, result));
     if (result->targets != s->targets) {
         return PL_FAIL(e->run.err, PL_EBUG, "step %lld has %lld targets, not %lld", (long long)s->step,
             (long long)result->targets, (long long)s->targets);
@@ -318,12 +354,22 @@ static int accumulate(pl_engine *e, const step_args *s, const pl_action *actions
     return 0;
 }
 
+static int trace_weights(pl_engine *e)
+{
+    for (int u = 0; u < e->model->nunits; u++) {
+        PL_TRY(pl_store_acquire(e->store, e->model->units[u], PL_WAY_ALONE));
+        PL_TRY(pl_trace_weights(&e->trace, &e->run, e->model->units[u]));
+        PL_TRY(pl_store_release(e->store, e->model->units[u], PL_WAY_ALONE));
+    }
+    return 0;
+}
+
 /* A number is not finite: does the step again, looking at every tensor, and says where it began. */
 static int find_nonfinite(pl_engine *e, const step_args *s, const pl_action *actions, int count)
 {
     pl_step_result again;
     e->trace = (pl_trace){.active = true, .step = s->step};
-    int rc = pl_trace_weights(&e->trace, &e->run, e->model);
+    int rc = trace_weights(e);
     if (rc == 0) rc = accumulate(e, s, actions, count, &again);
     e->trace.active = false;
     if (rc < 0) return rc;
@@ -375,5 +421,5 @@ int pl_engine_gradients(pl_engine *e, const pl_batch *batch, double *loss)
     PL_TRY(start_pass(e, batch, true, batch->ntargets ? 1.0f / (float)batch->ntargets : 0, 1, 0));
     PL_TRY(forward_training(e));
     *loss = e->flight.pass.loss_sum / (double)(batch->ntargets ? batch->ntargets : 1);
-    return backward(e);
+    return backward(e, true);
 }

@@ -14,7 +14,9 @@ typedef struct pl_engine_config {
     pl_optimizer optimizer;
     double clip; /* of the global gradient norm; 0: off */
     pl_capacity capacity;
-    int64_t cache_rows; /* rows of the KV cache a layer; 0: none */
+    int64_t cache_rows;   /* rows of the KV cache a layer; 0: none */
+    pl_sharding sharding; /* {0}: one process */
+    bool accumulates;     /* a step may have several micro-batches */
 } pl_engine_config;
 
 typedef struct pl_engine pl_engine;
@@ -36,7 +38,7 @@ pl_capacity pl_engine_reached(const pl_engine *engine);
 pl_store *pl_engine_store(pl_engine *engine);
 pl_run *pl_engine_run(pl_engine *engine);
 
-/* Gives micro-batch `micro` of a step: fills *batch. */
+/* Gives this process's micro-batch `micro` of a step: fills *batch. It may be empty where another process's is not. */
 typedef struct pl_feed {
     void *user;
     int (*micro_batch)(pl_error *err, void *user, int64_t step, int micro, pl_batch *batch);
@@ -48,14 +50,16 @@ typedef struct pl_step_result {
     int64_t tokens, targets;
 } pl_step_result;
 
-/* One optimizer step: step from 1; `targets` is the number of trained tokens of all micro_batches together. Stops with
-   PL_ENUMERIC, before the optimizer touched anything, when the loss or the norm is not finite: the message names step,
-   unit and tensor where it first appeared. PL_EINPUT when ids are beyond the vocabulary or a sequence beyond the
-   model's positions. After the first step mem is sealed until the engine is closed. */
+/* Collective over the processes that share the model out, as are evaluations. One optimizer step: step from 1;
+   micro_batches are each process's, and `targets` is the number of trained tokens of all processes' together. What
+   comes out is the same on each. Stops with PL_ENUMERIC, before the optimizer touched anything, when the loss or the
+   norm is not finite: the message names step, unit and tensor where it first appeared. PL_EINPUT when ids are beyond
+   the vocabulary or a sequence beyond the model's positions. After the first step mem is sealed until the engine is
+   closed. */
 int pl_engine_step(pl_engine *engine, const pl_feed *feed, int64_t step, int micro_batches, int64_t targets, double lr,
     pl_step_result *result);
 
-/* Sum of the losses of a batch's targets, without any backward. */
+/* Sum of the losses of a batch's targets, without any backward. The batch may be empty. The sum is this process's. */
 int pl_engine_evaluate(pl_engine *engine, const pl_batch *batch, double *loss_sum);
 
 /* Logits of the given rows of a batch: host f32 [n, vocab]. Keys and values go through the cache when the engine has

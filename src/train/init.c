@@ -38,28 +38,38 @@ static void draw_chunk(const pl_rng *rng, const pl_param *p, int threads, int64_
     }
 }
 
-static int fill_random(pl_run *run, const pl_param *p, uint64_t seed, pl_tensor to)
+static int fill_random(pl_run *run, const pl_param *p, uint64_t seed, pl_tensor to, int64_t first)
 {
     pl_rng rng = {.seed = seed, .stream = PL_RNG_INIT, .domain = p->id};
-    int64_t n = pl_param_numel(p), mark = pl_stack_mark(run->work);
+    int64_t n = to.shape[0], mark = pl_stack_mark(run->work);
     int64_t most = n < CHUNK ? n : CHUNK;
-    pl_tensor staging, flat = pl_tensor_1d(to.data, to.dtype, n);
+    pl_tensor staging;
     PL_TRY(pl_stack_push(run->err, run->work, PL_F32, 1, &most, &staging));
     float *host = NULL;
     if (to.data) PL_TRY(pl_calloc(run->err, (size_t)most, sizeof *host, &host));
     int rc = 0;
     for (int64_t from = 0; from < n && rc == 0 && to.data; from += most) { /* a dry device has nothing to fill */
         int64_t count = n - from < most ? n - from : most;
-        draw_chunk(&rng, p, run->device->threads, from, count, host);
+        draw_chunk(&rng, p, run->device->threads, first + from, count, host);
         run->device->ops->copy_in(run->device, staging.data, host, count * 4);
-        rc = pl_copy(run, pl_tensor_rows(flat, from, count), pl_tensor_rows(staging, 0, count));
+        rc = pl_copy(run, pl_tensor_rows(to, from, count), pl_tensor_rows(staging, 0, count));
     }
     free(host);
     pl_stack_pop(run->work, mark);
     return rc;
 }
 
-int pl_init_param(pl_run *run, const pl_param *param, uint64_t seed, pl_tensor to)
+/* The elements of the row that begins at zero. */
+static int clear_zero_row(pl_run *run, const pl_param *p, pl_tensor to, int64_t first)
+{
+    if (p->zero_row < 0 || p->zero_row >= p->shape[0]) return 0;
+    int64_t width = pl_param_numel(p) / p->shape[0], begin = p->zero_row * width - first, end = begin + width;
+    if (begin < 0) begin = 0;
+    if (end > to.shape[0]) end = to.shape[0];
+    return end > begin ? pl_fill(run, pl_tensor_rows(to, begin, end - begin), 0) : 0;
+}
+
+int pl_init_param(pl_run *run, const pl_param *param, uint64_t seed, pl_tensor to, int64_t first)
 {
     switch (param->init) {
     case PL_INIT_ZERO: return pl_fill(run, to, 0);
@@ -67,9 +77,8 @@ int pl_init_param(pl_run *run, const pl_param *param, uint64_t seed, pl_tensor t
     case PL_INIT_NORMAL:
     case PL_INIT_UNIFORM: break;
     }
-    PL_TRY(fill_random(run, param, seed, to));
-    if (param->zero_row < 0 || param->zero_row >= param->shape[0]) return 0;
-    return pl_fill(run, pl_tensor_rows(to, param->zero_row, 1), 0);
+    PL_TRY(fill_random(run, param, seed, to, first));
+    return clear_zero_row(run, param, to, first);
 }
 
 /* Host memory of one adapter's start. */
@@ -105,14 +114,21 @@ static int put_weight(pl_run *run, pl_tensor w, start_memory *m)
     return 0;
 }
 
+/* An f32 tensor of the parameter's shape: its master where all of that is here, else on the work stack. */
+static int whole_tensor(pl_run *run, const pl_store *store, const pl_param *p, pl_tensor *out)
+{
+    *out = pl_store_state(store, p, PL_STATE_MASTER);
+    return pl_tensor_none(*out) ? pl_stack_push(run->err, run->work, PL_F32, p->ndim, p->shape, out) : 0;
+}
+
 /* Into the master where there is one, and into what operators read. */
-static int put_param(pl_run *run, const pl_store *store, const pl_param *p, const float *values)
+static int put_param(pl_run *run, pl_store *store, const pl_param *p, const float *values)
 {
     int64_t mark = pl_stack_mark(run->work);
-    pl_tensor f32 = pl_store_state(store, p, PL_STATE_MASTER);
-    if (pl_tensor_none(f32)) PL_TRY(pl_stack_push(run->err, run->work, PL_F32, p->ndim, p->shape, &f32));
+    pl_tensor f32;
+    PL_TRY(whole_tensor(run, store, p, &f32));
     if (values) run->device->ops->copy_in(run->device, f32.data, values, pl_tensor_bytes(f32));
-    if (f32.data != p->value.data) PL_TRY(pl_copy(run, p->value, f32));
+    PL_TRY(pl_store_set(store, p, f32));
     pl_stack_pop(run->work, mark);
     return 0;
 }
@@ -154,9 +170,13 @@ done:
 
 static int start_magnitude(pl_run *run, pl_store *store, const pl_linear *lin)
 {
-    pl_param *p = lin->lora->magnitude;
-    pl_tensor master = pl_store_state(store, p, PL_STATE_MASTER);
-    return pl_linear_weight_norm(run, lin, pl_tensor_none(master) ? p->value : master);
+    int64_t mark = pl_stack_mark(run->work);
+    pl_tensor norm;
+    PL_TRY(whole_tensor(run, store, lin->lora->magnitude, &norm));
+    PL_TRY(pl_linear_weight_norm(run, lin, norm));
+    PL_TRY(pl_store_set(store, lin->lora->magnitude, norm));
+    pl_stack_pop(run->work, mark);
+    return 0;
 }
 
 static int start_adapter(pl_run *run, pl_store *store, const pl_linear *lin, uint64_t seed, const bool *found)
@@ -182,8 +202,18 @@ static int start_adapter(pl_run *run, pl_store *store, const pl_linear *lin, uin
 
 int pl_init_adapters(pl_run *run, pl_model *model, pl_store *store, uint64_t seed, const bool *found)
 {
-    for (int i = 0; i < model->nlinears; i++) {
-        if (model->linears[i]->lora) PL_TRY(start_adapter(run, store, model->linears[i], seed, found));
+    for (int u = 0; u < model->nunits; u++) {
+        bool adapted = false;
+        for (int i = 0; i < model->nlinears; i++)
+            adapted |= model->linears[i]->unit == model->units[u] && model->linears[i]->lora;
+        if (!adapted) continue;
+        PL_TRY(pl_store_acquire(store, model->units[u], PL_WAY_ALONE));
+        for (int i = 0; i < model->nlinears; i++) {
+            const pl_linear *lin = model->linears[i];
+            if (lin->unit == model->units[u] && lin->lora) PL_TRY(start_adapter(run, store, lin, seed, found));
+        }
+        PL_TRY(pl_store_keep(store, model->units[u]));
+        PL_TRY(pl_store_release(store, model->units[u], PL_WAY_ALONE));
     }
     return 0;
 }

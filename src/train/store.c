@@ -1,6 +1,5 @@
-#include "train/store.h"
+#include "train/store_internal.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,73 +8,36 @@
 #include "tensor/convert.h"
 #include "train/init.h"
 
-/* Elements to which a parameter's place in a flat buffer is rounded: 64 bytes of f32. */
-#define GRAIN 16
 /* Elements loaded at a time, so that no more of a file than that is in memory twice. */
 #define LOADED ((int64_t)1 << 22)
 
-static const pl_tensor none = {0};
+/* ---- memory ---- */
 
-/* Where one parameter lives. */
-typedef struct slot {
-    int64_t offset;      /* in elements of the unit's trainable buffers, or in bytes of its frozen one */
-    const void *wrapped; /* the file's mapping, when that is used in place */
-    int64_t wrapped_bytes;
-} slot;
-
-/* Neighbours that the optimizer treats alike. */
-typedef struct sweep {
-    int64_t offset, n;
-    bool decay, copied;
-    float lr_scale;
-} sweep;
-
-typedef struct unit_store {
-    int64_t n, frozen_bytes; /* trainable elements, padding included */
-    void *copies;            /* in the model's dtype; NULL in f32, where the masters serve */
-    void *states[PL_STATE_COUNT], *frozen;
-    bool has_copies, has_frozen; /* allocated: a dry device's memory is NULL */
-    int nstates;
-    sweep *sweeps;
-    int nsweeps;
-} unit_store;
-
-struct pl_store {
-    pl_run *run;
-    pl_model *model;
-    pl_store_options options;
-    slot *slots; /* [nparams], by param->id */
-    unit_store *units;
-};
-
-static const pl_mem_tag state_tags[PL_STATE_COUNT] = {
-    [PL_STATE_MASTER] = PL_MEM_MASTERS,
-    [PL_STATE_GRADIENT] = PL_MEM_GRADIENTS,
-    [PL_STATE_MOMENT1] = PL_MEM_OPTIMIZER,
-    [PL_STATE_MOMENT2] = PL_MEM_OPTIMIZER,
-};
-
-/* In f32 the masters are what operators read, and are accounted as that. */
-static pl_mem_tag tag_of(const pl_store *store, pl_state state)
+static int64_t round_up(int64_t n, int64_t grain)
 {
-    if (state == PL_STATE_MASTER && store->model->dtype == PL_F32) return PL_MEM_WEIGHTS;
-    return state_tags[state];
+    return (n + grain - 1) / grain * grain;
 }
 
-static bool trains(const pl_store *store, const pl_param *p)
+static int take(pl_store *s, pl_block *block, pl_mem_tag tag, int64_t bytes)
 {
-    return store->options.training && p->trainable;
+    if (bytes == 0) return 0;
+    PL_TRY(pl_mem_alloc(s->run->err, s->run->mem, tag, bytes, &block->data));
+    block->bytes = bytes;
+    block->tag = tag;
+    block->there = true;
+    return 0;
 }
 
-static pl_dtype value_dtype(const pl_store *store, const pl_param *p)
+static void give_back(pl_store *s, pl_block *block)
 {
-    return p->keep_f32 || p->role == PL_ROLE_DERIVED ? PL_F32 : store->model->dtype;
+    if (block->there) pl_mem_free(s->run->mem, block->tag, block->data, block->bytes);
 }
 
-static pl_tensor param_view(const pl_param *p, void *base, pl_dtype dtype, int64_t elements)
+/* The same, filled with zeros. */
+static int take_zeros(pl_store *s, pl_block *block, pl_mem_tag tag, pl_dtype dtype, int64_t n)
 {
-    void *data = base ? (char *)base + elements * pl_dtype_size(dtype) : NULL;
-    return pl_tensor_nd(data, dtype, p->ndim, p->shape);
+    PL_TRY(take(s, block, tag, n * pl_dtype_size(dtype)));
+    return block->there ? pl_fill(s->run, pl_tensor_1d(block->data, dtype, n), 0) : 0;
 }
 
 /* ---- placing ---- */
@@ -105,92 +67,217 @@ int pl_host_tensor_read(pl_error *err, const pl_host_tensor *t, int64_t first, i
 }
 
 /* Uses the file's own memory for a frozen parameter whose dtype is right, if the device can. */
-static bool place_in_mapping(pl_store *store, pl_param *p, const pl_host_tensor *t)
+static bool place_in_mapping(pl_store *s, pl_param *p, const pl_host_tensor *t)
 {
-    pl_device *device = store->run->device;
-    if (t->dtype != value_dtype(store, p) || p->keep_f32 || p->is_private) return false;
+    pl_device *device = s->run->device;
+    if (t->dtype != pl_store_dtype(s, p) || p->keep_f32 || p->is_private) return false;
     int64_t bytes = pl_param_numel(p) * pl_dtype_size(t->dtype);
     void *data = device->ops->wrap(device, t->data, bytes);
     if (!data) return false;
-    store->slots[p->id] = (slot){.wrapped = data, .wrapped_bytes = bytes};
+    s->placed[p->id].wrapped = data;
+    s->placed[p->id].wrapped_bytes = bytes;
     p->value = pl_tensor_nd(data, t->dtype, p->ndim, p->shape);
-    pl_mem_count(store->run->mem, PL_MEM_WEIGHTS, bytes);
+    pl_mem_count(s->run->mem, PL_MEM_WEIGHTS, bytes);
     return true;
 }
 
-/* Extends the unit's list of sweeps by one parameter. */
-static int add_sweep(pl_store *store, unit_store *u, const pl_param *p, int64_t padded)
+/* Extends the unit's list of sweeps by one parameter; one sweep has one dtype to be read in. */
+static int add_sweep(pl_store *s, pl_unit_store *u, const pl_param *p, int64_t padded)
 {
-    bool copied = value_dtype(store, p) != PL_F32;
-    sweep *last = u->nsweeps ? &u->sweeps[u->nsweeps - 1] : NULL;
-    if (last && last->decay == p->decay && last->copied == copied && last->lr_scale == p->lr_scale) {
+    pl_sweep *last = u->nsweeps ? &u->sweeps[u->nsweeps - 1] : NULL;
+    if (last && last->decay == p->decay && last->lr_scale == p->lr_scale && u->n != u->narrow) {
         last->n += padded;
         return 0;
     }
-    sweep *grown = realloc(u->sweeps, (size_t)(u->nsweeps + 1) * sizeof *grown);
-    if (!grown) return PL_FAIL_NOMEM(store->run->err);
+    pl_sweep *grown = realloc(u->sweeps, (size_t)(u->nsweeps + 1) * sizeof *grown);
+    if (!grown) return PL_FAIL_NOMEM(s->run->err);
     u->sweeps = grown;
-    u->sweeps[u->nsweeps++] = (sweep){u->n, padded, p->decay, copied, p->lr_scale};
+    u->sweeps[u->nsweeps++] = (pl_sweep){u->n, padded, p->decay, p->lr_scale};
     return 0;
 }
 
-/* Gives each parameter of a unit its offset, and those that can stay in their file their place. */
-static int lay_out(pl_store *store, pl_unit *unit, const pl_host_tensor *found, const bool *is_found)
+/* Gives the unit's trainable parameters that are read in f32 beside a model of bf16, or the others, their places. */
+static int lay_out_trainable(pl_store *s, pl_unit *unit, bool wide)
 {
-    unit_store *u = &store->units[unit->index];
+    pl_unit_store *u = &s->units[unit->index];
     for (int i = 0; i < unit->nparams; i++) {
         pl_param *p = unit->params[i];
-        int64_t padded = (pl_param_numel(p) + GRAIN - 1) / GRAIN * GRAIN;
-        if (trains(store, p)) {
-            PL_TRY(add_sweep(store, u, p, padded));
-            store->slots[p->id].offset = u->n;
-            u->n += padded;
-        } else if (!is_found[p->id] || !place_in_mapping(store, p, &found[p->id])) {
-            store->slots[p->id].offset = u->frozen_bytes;
-            u->frozen_bytes += padded * pl_dtype_size(value_dtype(store, p));
-        }
+        int64_t padded = round_up(pl_param_numel(p), PL_STORE_GRAIN);
+        if (!pl_store_trains(s, p) || (pl_store_dtype(s, p) != s->model->dtype) != wide) continue;
+        PL_TRY(add_sweep(s, u, p, padded));
+        s->placed[p->id].offset = u->n;
+        u->n += padded;
     }
     return 0;
 }
 
-static int allocate(pl_store *store, unit_store *u)
+static int lay_out(pl_store *s, pl_unit *unit, const pl_host_tensor *found, const bool *is_found)
 {
-    pl_run *run = store->run;
-    if (u->frozen_bytes > 0) {
-        PL_TRY(pl_mem_alloc(run->err, run->mem, PL_MEM_WEIGHTS, u->frozen_bytes, &u->frozen));
-        u->has_frozen = true;
-    }
-    if (u->n == 0) return 0;
-    if (store->model->dtype != PL_F32) {
-        int64_t bytes = u->n * pl_dtype_size(store->model->dtype);
-        PL_TRY(pl_mem_alloc(run->err, run->mem, PL_MEM_WEIGHTS, bytes, &u->copies));
-        u->has_copies = true;
-    }
-    for (int s = 0; s < PL_STATE_MOMENT1 + store->options.moments; s++) {
-        PL_TRY(pl_mem_alloc(run->err, run->mem, tag_of(store, (pl_state)s), u->n * 4, &u->states[s]));
-        u->nstates++;
-        PL_TRY(pl_fill(run, pl_tensor_1d(u->states[s], PL_F32, u->n), 0));
-    }
-    if (u->copies) PL_TRY(pl_fill(run, pl_tensor_1d(u->copies, store->model->dtype, u->n), 0));
-    return 0;
-}
-
-static void point(pl_store *store, pl_unit *unit)
-{
-    unit_store *u = &store->units[unit->index];
+    pl_unit_store *u = &s->units[unit->index];
+    u->narrow = -1; /* where a sweep must end; not known yet */
+    PL_TRY(lay_out_trainable(s, unit, false));
+    u->narrow = u->n;
+    PL_TRY(lay_out_trainable(s, unit, true));
+    u->value_bytes = pl_store_value_at(s, u, u->n);
     for (int i = 0; i < unit->nparams; i++) {
         pl_param *p = unit->params[i];
-        const slot *s = &store->slots[p->id];
-        pl_dtype dtype = value_dtype(store, p);
-        p->grad = none;
-        if (s->wrapped) continue;
-        if (!trains(store, p)) {
-            p->value = pl_tensor_nd(u->frozen ? (char *)u->frozen + s->offset : NULL, dtype, p->ndim, p->shape);
-            continue;
-        }
-        p->value = param_view(p, dtype == PL_F32 ? u->states[PL_STATE_MASTER] : u->copies, dtype, s->offset);
-        p->grad = param_view(p, u->states[PL_STATE_GRADIENT], PL_F32, s->offset);
+        if (pl_store_trains(s, p) || (is_found[p->id] && place_in_mapping(s, p, &found[p->id]))) continue;
+        int64_t padded = round_up(pl_param_numel(p), PL_STORE_GRAIN);
+        s->placed[p->id].offset = u->frozen_bytes;
+        u->frozen_bytes += padded * pl_dtype_size(pl_store_dtype(s, p));
     }
+    u->frozen_bytes = round_up(u->frozen_bytes, PL_STORE_BYTES);
+    return 0;
+}
+
+/* Where the unit's buffers are cut among the processes. */
+static int cut(pl_store *s, pl_unit_store *u)
+{
+    int size = s->comm->size;
+    int64_t *bounds;
+    PL_TRY(pl_calloc(s->run->err, 4 * ((size_t)size + 1), sizeof *bounds, &bounds));
+    u->bounds = bounds;
+    u->value_bounds = bounds + size + 1;
+    u->frozen_bounds = bounds + 2 * (size + 1);
+    u->gradient_bounds = bounds + 3 * (size + 1);
+    for (int r = 0; r <= size; r++) {
+        u->bounds[r] = pl_comm_cut(u->n, PL_STORE_GRAIN, size, r);
+        u->value_bounds[r] = pl_store_value_at(s, u, u->bounds[r]);
+        u->frozen_bounds[r] = pl_comm_cut(u->frozen_bytes, PL_STORE_BYTES, size, r);
+        u->gradient_bounds[r] = 4 * u->bounds[r];
+    }
+    u->low = s->stage > 0 ? pl_store_slice_low(s, u) : 0;
+    u->high = s->stage > 0 ? pl_store_slice_high(s, u) : u->n;
+    return 0;
+}
+
+static int allocate_states(pl_store *s, pl_unit_store *u)
+{
+    int64_t kept = u->high - u->low, slice = pl_store_slice_high(s, u) - pl_store_slice_low(s, u);
+    if (s->model->dtype != PL_F32) {
+        PL_TRY(take_zeros(s, &u->states[PL_STATE_MASTER], PL_MEM_MASTERS, PL_F32, kept));
+    }
+    PL_TRY(take_zeros(s, &u->states[PL_STATE_GRADIENT], PL_MEM_GRADIENTS, PL_F32, s->whole_gradients ? u->n : slice));
+    for (int m = 0; m < s->options.moments; m++) {
+        PL_TRY(take_zeros(s, &u->states[PL_STATE_MOMENT1 + m], PL_MEM_OPTIMIZER, PL_F32, kept));
+    }
+    return 0;
+}
+
+static int allocate(pl_store *s, pl_unit_store *u)
+{
+    int r = s->comm->rank;
+    bool sharded = s->stage == 3;
+    int64_t values = sharded ? u->value_bounds[r + 1] - u->value_bounds[r] : u->value_bytes,
+            frozen = sharded ? u->frozen_bounds[r + 1] - u->frozen_bounds[r] : u->frozen_bytes;
+    PL_TRY(take(s, &u->frozen, PL_MEM_WEIGHTS, frozen));
+    /* Everything that is read is a multiple of two bytes, and zeros are zeros. */
+    PL_TRY(take_zeros(s, &u->values, PL_MEM_WEIGHTS, PL_BF16, values / 2));
+    u->readable = !sharded;
+    u->here = sharded ? NULL : u->values.data;
+    u->frozen_here = sharded ? NULL : u->frozen.data;
+    return u->n > 0 ? allocate_states(s, u) : 0;
+}
+
+static pl_tensor none_of(void)
+{
+    return (pl_tensor){0};
+}
+
+void pl_store_point(pl_store *s, const pl_unit *unit)
+{
+    pl_unit_store *u = &s->units[unit->index];
+    for (int i = 0; i < unit->nparams; i++) {
+        pl_param *p = unit->params[i];
+        const pl_placed *at = &s->placed[p->id];
+        pl_dtype dtype = pl_store_dtype(s, p);
+        if (!at->wrapped) {
+            void *data = pl_store_trains(s, p) ? pl_store_at(u->here, pl_store_value_at(s, u, at->offset))
+                                               : pl_store_at(u->frozen_here, at->offset);
+            p->value = u->readable ? pl_tensor_nd(data, dtype, p->ndim, p->shape) : none_of();
+        }
+        p->grad = none_of();
+        if (!pl_store_trains(s, p) || (!s->whole_gradients && !u->gradients_open)) continue;
+        const void *base =
+            s->whole_gradients ? u->states[PL_STATE_GRADIENT].data : s->grad_slots[u->gradient_slot].data;
+        p->grad = pl_tensor_nd(pl_store_at(base, 4 * at->offset), PL_F32, p->ndim, p->shape);
+    }
+}
+
+/* ---- lending and slots ---- */
+
+/* Unit `user` uses a parameter of unit `lender`. */
+static int add_lender(pl_store *s, int user, int lender)
+{
+    pl_unit_store *u = &s->units[user];
+    for (int i = 0; i < u->lender_count; i++) {
+        if (u->lenders[i] == lender) return 0;
+    }
+    int *grown = realloc(u->lenders, (size_t)(u->lender_count + 1) * sizeof *grown);
+    if (!grown) return PL_FAIL_NOMEM(s->run->err);
+    u->lenders = grown;
+    u->lenders[u->lender_count++] = lender;
+    s->units[lender].lends = true;
+    return 0;
+}
+
+static int find_lenders(pl_store *s)
+{
+    for (int i = 0; i < s->model->nlinears; i++) {
+        const pl_linear *lin = s->model->linears[i];
+        const pl_unit *owner = s->placed[lin->weight->id].unit;
+        if (owner != lin->unit) PL_TRY(add_lender(s, lin->unit->index, owner->index));
+    }
+    return 0;
+}
+
+/* Neighbours take turns in `turns` slots; a unit that lends keeps one to itself, for it is in use from the first to the
+   last of its users. Fills in each unit's slot and the largest need of each slot. */
+static int assign_slots(pl_store *s, int turns, bool gradients, int *count, pl_block **out)
+{
+    int nunits = s->model->nunits, n = turns;
+    pl_block *slots;
+    PL_TRY(pl_calloc(s->run->err, (size_t)(turns + nunits), sizeof *slots, &slots));
+    *out = slots;
+    for (int i = 0; i < nunits; i++) {
+        pl_unit_store *u = &s->units[i];
+        int64_t bytes = gradients ? 4 * u->n : round_up(u->value_bytes, PL_STORE_BYTES) + u->frozen_bytes;
+        int slot = bytes == 0 ? -1 : (u->lends ? n++ : i % turns);
+        *(gradients ? &u->gradient_slot : &u->slot) = slot;
+        if (slot >= 0 && slots[slot].bytes < bytes) slots[slot].bytes = bytes;
+    }
+    *count = n;
+    return 0;
+}
+
+static int open_slots(pl_store *s)
+{
+    if (s->stage == 3) PL_TRY(assign_slots(s, s->options.sharding.prefetch + 1, false, &s->nslots, &s->slots));
+    if (!s->whole_gradients) PL_TRY(assign_slots(s, 2, true, &s->ngrad_slots, &s->grad_slots));
+    for (int i = 0; i < s->nslots; i++) PL_TRY(take(s, &s->slots[i], PL_MEM_WEIGHTS, s->slots[i].bytes));
+    for (int i = 0; i < s->ngrad_slots; i++) {
+        PL_TRY(take(s, &s->grad_slots[i], PL_MEM_GRADIENTS, s->grad_slots[i].bytes));
+    }
+    return 0;
+}
+
+/* Pieces are as large as the bucket allows, and no larger than the largest unit asks for. */
+static int open_pieces(pl_store *s)
+{
+    int64_t others = s->comm->size - 1, longest = 0;
+    for (int i = 0; i < s->model->nunits; i++) {
+        const pl_unit_store *u = &s->units[i];
+        for (int r = 0; r < s->comm->size; r++) {
+            if (u->bounds[r + 1] - u->bounds[r] > longest) longest = u->bounds[r + 1] - u->bounds[r];
+        }
+    }
+    int64_t elements = s->options.sharding.bucket / 4 / s->comm->size / PL_STORE_GRAIN * PL_STORE_GRAIN;
+    if (elements < PL_STORE_GRAIN) elements = PL_STORE_GRAIN;
+    s->piece_elements = elements < longest ? elements : longest;
+    for (int i = 0; i < PL_STORE_PIECES; i++) {
+        PL_TRY(take(s, &s->pieces[i].staging, PL_MEM_MESSAGES, 4 * others * s->piece_elements));
+    }
+    return 0;
 }
 
 /* ---- filling ---- */
@@ -220,238 +307,154 @@ static int load_piece(pl_run *run, pl_tensor dst, pl_tensor host)
     return 0;
 }
 
-static int load_values(pl_run *run, pl_tensor dst, const pl_host_tensor *t)
+/* dst = the elements of t that it stands for. */
+static int load_values(pl_run *run, pl_part dst, const pl_host_tensor *t)
 {
-    int64_t n = pl_tensor_numel(dst);
-    pl_tensor flat = pl_tensor_1d(dst.data, dst.dtype, n), host = pl_tensor_1d((void *)t->data, t->dtype, n);
+    int64_t n = dst.values.shape[0];
+    pl_tensor host = pl_tensor_1d((char *)t->data + dst.first * pl_dtype_size(t->dtype), t->dtype, n);
     for (int64_t from = 0; from < n; from += LOADED) {
         int64_t count = n - from < LOADED ? n - from : LOADED;
         pl_tensor piece = pl_tensor_rows(host, from, count);
-        PL_TRY(load_piece(run, pl_tensor_rows(flat, from, count), piece));
+        PL_TRY(load_piece(run, pl_tensor_rows(dst.values, from, count), piece));
         pl_map_forget(t->map, piece.data, (size_t)pl_tensor_bytes(piece));
     }
     return 0;
 }
 
-static int fill_param(pl_store *store, pl_param *p, const pl_host_tensor *found)
+static int fill_part(pl_store *s, const pl_param *p, pl_part to, const pl_host_tensor *found)
 {
-    pl_run *run = store->run;
-    if (store->slots[p->id].wrapped || p->role == PL_ROLE_DERIVED) return 0;
-    pl_tensor master = pl_store_state(store, p, PL_STATE_MASTER), to = pl_tensor_none(master) ? p->value : master;
-    if (found) {
-        PL_TRY(load_values(run, to, found));
-    } else {
-        PL_TRY(pl_init_param(run, p, store->options.seed, to));
-    }
-    if (pl_tensor_none(master) || master.data == p->value.data) return 0;
-    return pl_copy(run, p->value, master);
+    if (to.values.shape[0] == 0) return 0;
+    return found ? load_values(s->run, to, found) : pl_init_param(s->run, p, s->options.seed, to.values, to.first);
 }
 
-static int place_all(pl_store *store, const pl_source *source, pl_host_tensor *found, bool *is_found)
+pl_part pl_store_value_part(const pl_store *s, const pl_param *p)
 {
-    pl_run *run = store->run;
-    pl_model *model = store->model;
+    const pl_placed *at = &s->placed[p->id];
+    const pl_unit_store *u = &s->units[at->unit->index];
+    pl_dtype dtype = pl_store_dtype(s, p);
+    int64_t n = pl_param_numel(p), size = pl_dtype_size(dtype), r = s->comm->rank;
+    if (at->wrapped) return (pl_part){.values = pl_tensor_1d((void *)at->wrapped, dtype, n)};
+    bool trains = pl_store_trains(s, p);
+    int64_t begin = trains ? pl_store_value_at(s, u, at->offset) : at->offset, low = 0, high = INT64_MAX;
+    if (s->stage == 3) {
+        low = trains ? u->value_bounds[r] : u->frozen_bounds[r];
+        high = trains ? u->value_bounds[r + 1] : u->frozen_bounds[r + 1];
+    }
+    int64_t from = begin > low ? begin : low, to = begin + n * size < high ? begin + n * size : high;
+    void *base = trains ? u->values.data : u->frozen.data;
+    if (to <= from) return (pl_part){.values = pl_tensor_1d(NULL, dtype, 0)};
+    return (pl_part){.values = pl_tensor_1d(pl_store_at(base, from - low), dtype, (to - from) / size),
+        .first = (from - begin) / size};
+}
+
+/* Masters where they are not what operators read; those from the masters where they are all here, else from the same
+   source. */
+static int fill_param(pl_store *s, pl_param *p, const pl_host_tensor *found)
+{
+    if (s->placed[p->id].wrapped || p->role == PL_ROLE_DERIVED) return 0;
+    pl_part values = pl_store_value_part(s, p);
+    if (!pl_store_trains(s, p) || s->model->dtype == PL_F32) return fill_part(s, p, values, found);
+    pl_part masters = pl_store_part(s, p, PL_STATE_MASTER);
+    PL_TRY(fill_part(s, p, masters, found));
+    if (masters.values.shape[0] != values.values.shape[0]) return fill_part(s, p, values, found);
+    return values.values.shape[0] ? pl_copy(s->run, values.values, masters.values) : 0;
+}
+
+/* ---- opening ---- */
+
+static int place_all(pl_store *s, const pl_source *source, pl_host_tensor *found, bool *is_found)
+{
+    pl_run *run = s->run;
+    pl_model *model = s->model;
     for (int i = 0; i < model->nparams; i++) {
         if (model->params[i]->role == PL_ROLE_DERIVED) continue;
         PL_TRY(source->find(run->err, source->user, model->params[i], &found[i], &is_found[i]));
         if (is_found[i]) PL_TRY(pl_host_tensor_check(run->err, model->params[i], &found[i]));
     }
-    for (int u = 0; u < model->nunits; u++) {
-        PL_TRY(lay_out(store, model->units[u], found, is_found));
-        PL_TRY(allocate(store, &store->units[u]));
-        point(store, model->units[u]);
+    for (int i = 0; i < model->nunits; i++) {
+        pl_unit *unit = model->units[i];
+        for (int k = 0; k < unit->nparams; k++) s->placed[unit->params[k]->id].unit = unit;
+        PL_TRY(lay_out(s, unit, found, is_found));
+        PL_TRY(cut(s, &s->units[i]));
+        PL_TRY(allocate(s, &s->units[i]));
     }
-    for (int i = 0; i < model->nparams; i++) {
-        PL_TRY(fill_param(store, model->params[i], is_found[i] ? &found[i] : NULL));
-    }
+    PL_TRY(find_lenders(s));
+    PL_TRY(open_slots(s));
+    if (s->comm->size > 1 && s->options.training) PL_TRY(open_pieces(s));
+    for (int i = 0; i < model->nunits; i++) pl_store_point(s, model->units[i]);
+    for (int i = 0; i < model->nparams; i++) PL_TRY(fill_param(s, model->params[i], is_found[i] ? &found[i] : NULL));
+    return 0;
+}
+
+static int open_comm(pl_store *s)
+{
+    const pl_sharding *how = &s->options.sharding;
+    PL_TRY(pl_comm_self(s->run->err, &s->self));
+    s->comm = how->comm ? how->comm : s->self;
+    s->stage = s->comm->size > 1 ? how->stage : 0;
+    s->whole_gradients = s->stage < 2 || (s->options.accumulates && !how->every_micro);
     return 0;
 }
 
 int pl_store_open(
     pl_run *run, pl_model *model, const pl_store_options *options, const pl_source *source, pl_store **out)
 {
-    pl_store *store;
+    pl_store *s;
     pl_host_tensor *found = NULL;
     bool *is_found = NULL;
-    PL_TRY(pl_calloc(run->err, 1, sizeof *store, &store));
-    *store = (pl_store){.run = run, .model = model, .options = *options};
+    PL_TRY(pl_calloc(run->err, 1, sizeof *s, &s));
+    *s = (pl_store){.run = run, .model = model, .options = *options, .lowest = pl_model_lowest_trained(model)};
     int rc;
-    PL_GO(done, pl_calloc(run->err, (size_t)model->nparams, sizeof *store->slots, &store->slots));
-    PL_GO(done, pl_calloc(run->err, (size_t)model->nunits, sizeof *store->units, &store->units));
-    PL_GO(done, pl_calloc(run->err, (size_t)model->nparams, sizeof *found, &found));
-    PL_GO(done, pl_calloc(run->err, (size_t)model->nparams, sizeof *is_found, &is_found));
-    PL_GO(done, place_all(store, source, found, is_found));
-    PL_GO(done, pl_init_adapters(run, model, store, options->seed, is_found));
+    PL_GO(done, open_comm(s));
+    size_t nunits = (size_t)model->nunits, nparams = (size_t)model->nparams;
+    PL_GO(done, pl_calloc(run->err, nparams, sizeof *s->placed, &s->placed));
+    PL_GO(done, pl_calloc(run->err, nunits, sizeof *s->units, &s->units));
+    PL_GO(done, pl_calloc(run->err, nunits * ((size_t)s->comm->size + 1), sizeof *s->sums, &s->sums));
+    PL_GO(done, pl_calloc(run->err, nparams, sizeof *found, &found));
+    PL_GO(done, pl_calloc(run->err, nparams, sizeof *is_found, &is_found));
+    PL_GO(done, place_all(s, source, found, is_found));
+    PL_GO(done, pl_init_adapters(run, model, s, options->seed, is_found));
 done:
     free(found);
     free(is_found);
     if (rc < 0) {
-        pl_store_close(store);
+        pl_store_close(s);
         return rc;
     }
-    *out = store;
+    *out = s;
     return 0;
 }
 
-static void close_unit(pl_store *store, unit_store *u)
+static void close_unit(pl_store *s, pl_unit_store *u)
 {
-    pl_mem *mem = store->run->mem;
-    if (u->has_frozen) pl_mem_free(mem, PL_MEM_WEIGHTS, u->frozen, u->frozen_bytes);
-    if (u->has_copies) {
-        pl_mem_free(mem, PL_MEM_WEIGHTS, u->copies, u->n * pl_dtype_size(store->model->dtype));
-    }
-    for (int s = 0; s < u->nstates; s++) {
-        pl_mem_free(mem, tag_of(store, (pl_state)s), u->states[s], u->n * 4);
-    }
+    give_back(s, &u->frozen);
+    give_back(s, &u->values);
+    for (int i = 0; i < PL_STATE_COUNT; i++) give_back(s, &u->states[i]);
+    free(u->bounds);
+    free(u->lenders);
     free(u->sweeps);
 }
 
-void pl_store_close(pl_store *store)
+void pl_store_close(pl_store *s)
 {
-    if (!store) return;
-    for (int i = 0; i < store->model->nunits && store->units; i++) close_unit(store, &store->units[i]);
-    for (int i = 0; i < store->model->nparams && store->slots; i++) {
-        const slot *s = &store->slots[i];
-        pl_device *device = store->run->device;
-        if (!s->wrapped) continue;
-        device->ops->unwrap(device, (void *)s->wrapped, s->wrapped_bytes);
-        pl_mem_count(store->run->mem, PL_MEM_WEIGHTS, -s->wrapped_bytes);
+    if (!s) return;
+    pl_store_close_traffic(s);
+    for (int i = 0; i < s->model->nunits && s->units; i++) close_unit(s, &s->units[i]);
+    for (int i = 0; i < s->model->nparams && s->placed; i++) {
+        const pl_placed *at = &s->placed[i];
+        pl_device *device = s->run->device;
+        if (!at->wrapped) continue;
+        device->ops->unwrap(device, (void *)at->wrapped, at->wrapped_bytes);
+        pl_mem_count(s->run->mem, PL_MEM_WEIGHTS, -at->wrapped_bytes);
     }
-    free(store->slots);
-    free(store->units);
-    free(store);
-}
-
-/* ---- use ---- */
-
-int pl_store_acquire(pl_store *store, pl_unit *unit)
-{
-    (void)store;
-    (void)unit;
-    return 0;
-}
-
-int pl_store_release(pl_store *store, pl_unit *unit)
-{
-    (void)store;
-    (void)unit;
-    return 0;
-}
-
-int pl_store_grad_done(pl_store *store, pl_unit *unit)
-{
-    (void)store;
-    (void)unit;
-    return 0;
-}
-
-int pl_store_zero_gradients(pl_store *store)
-{
-    for (int i = 0; i < store->model->nunits; i++) {
-        unit_store *u = &store->units[i];
-        if (u->n > 0) PL_TRY(pl_fill(store->run, pl_tensor_1d(u->states[PL_STATE_GRADIENT], PL_F32, u->n), 0));
-    }
-    return 0;
-}
-
-int pl_store_gradient_norm(pl_store *store, double *norm)
-{
-    double total = 0;
-    for (int i = 0; i < store->model->nunits; i++) {
-        unit_store *u = &store->units[i];
-        double sum = 0;
-        if (u->n > 0) {
-            PL_TRY(pl_sum_squares(store->run, &sum, pl_tensor_1d(u->states[PL_STATE_GRADIENT], PL_F32, u->n)));
-        }
-        total += sum;
-    }
-    *norm = sqrt(total);
-    return 0;
-}
-
-int pl_optimizer_moments(const pl_optimizer *optimizer)
-{
-    if (optimizer->kind == PL_OPTIMIZER_ADAMW) return 2;
-    return optimizer->momentum != 0 ? 1 : 0;
-}
-
-/* Elements [offset, offset + n) of a flat state; none where there is no such state. */
-static pl_tensor part(void *base, pl_dtype dtype, bool there, int64_t offset, int64_t n)
-{
-    if (!there) return none;
-    return pl_tensor_1d(base ? (char *)base + offset * pl_dtype_size(dtype) : NULL, dtype, n);
-}
-
-static int step_sweep(
-    pl_store *store, unit_store *u, const sweep *s, const pl_optimizer *o, double lr, double grad_scale, int64_t step)
-{
-    int moments = store->options.moments;
-    pl_tensor w = part(u->states[PL_STATE_MASTER], PL_F32, true, s->offset, s->n),
-              g = part(u->states[PL_STATE_GRADIENT], PL_F32, true, s->offset, s->n),
-              m = part(u->states[PL_STATE_MOMENT1], PL_F32, moments > 0, s->offset, s->n),
-              v = part(u->states[PL_STATE_MOMENT2], PL_F32, moments > 1, s->offset, s->n),
-              copy = part(u->copies, store->model->dtype, s->copied, s->offset, s->n);
-    double decay = s->decay || o->kind == PL_OPTIMIZER_SGD ? o->weight_decay : 0;
-    if (o->kind == PL_OPTIMIZER_SGD) {
-        return pl_sgd(store->run, (pl_sgd_args){.w = w,
-                                      .copy = copy,
-                                      .g = g,
-                                      .m = m,
-                                      .lr = (float)(lr * s->lr_scale),
-                                      .momentum = (float)o->momentum,
-                                      .weight_decay = (float)decay,
-                                      .grad_scale = (float)grad_scale,
-                                      .nesterov = o->nesterov,
-                                      .step = step});
-    }
-    return pl_adamw(store->run, (pl_adamw_args){.w = w,
-                                    .copy = copy,
-                                    .g = g,
-                                    .m = m,
-                                    .v = v,
-                                    .lr = (float)(lr * s->lr_scale),
-                                    .beta1 = (float)o->beta1,
-                                    .beta2 = (float)o->beta2,
-                                    .eps = (float)o->eps,
-                                    .weight_decay = (float)decay,
-                                    .grad_scale = (float)grad_scale,
-                                    .step = step});
-}
-
-int pl_store_step(pl_store *store, const pl_optimizer *optimizer, double lr, double grad_scale, int64_t step)
-{
-    for (int i = 0; i < store->model->nunits; i++) {
-        unit_store *u = &store->units[i];
-        for (int s = 0; s < u->nsweeps; s++) {
-            PL_TRY(step_sweep(store, u, &u->sweeps[s], optimizer, lr, grad_scale, step));
-        }
-    }
-    return 0;
-}
-
-static const pl_unit *owner_of(const pl_store *store, const pl_param *param)
-{
-    for (int u = 0; u < store->model->nunits; u++) {
-        for (int i = 0; i < store->model->units[u]->nparams; i++) {
-            if (store->model->units[u]->params[i] == param) return store->model->units[u];
-        }
-    }
-    return NULL;
-}
-
-pl_tensor pl_store_state(const pl_store *store, const pl_param *param, pl_state state)
-{
-    if (!trains(store, param) || (int)state >= PL_STATE_MOMENT1 + store->options.moments) return none;
-    const pl_unit *unit = owner_of(store, param);
-    return param_view(param, store->units[unit->index].states[state], PL_F32, store->slots[param->id].offset);
-}
-
-int pl_store_refresh(pl_store *store)
-{
-    for (int i = 0; i < store->model->nparams; i++) {
-        pl_param *p = store->model->params[i];
-        pl_tensor master = pl_store_state(store, p, PL_STATE_MASTER);
-        if (!pl_tensor_none(master) && master.data != p->value.data) PL_TRY(pl_copy(store->run, p->value, master));
-    }
-    return 0;
+    for (int i = 0; i < s->nslots; i++) give_back(s, &s->slots[i]);
+    for (int i = 0; i < s->ngrad_slots; i++) give_back(s, &s->grad_slots[i]);
+    for (int i = 0; i < PL_STORE_PIECES; i++) give_back(s, &s->pieces[i].staging);
+    free(s->slots);
+    free(s->grad_slots);
+    free(s->placed);
+    free(s->units);
+    free(s->sums);
+    pl_comm_close(s->self);
+    free(s);
 }

@@ -1,13 +1,20 @@
-/* Where a unit's parameters, gradients and optimizer states live. Here: replicated, in memory. A unit's trainable
-   parameters lie in flat buffers, one for each kind of state, so that a shard is a slice and a step is one sweep; its
-   frozen ones in one flat buffer, or in the file's own mapping where the dtype is right.
+/* Where a unit's parameters, gradients and optimizer states live, and how the processes that train replicas of a model
+   share them out. A unit's trainable parameters lie in flat buffers, one for each kind of state, so that a shard is a
+   slice and a step is one sweep; its frozen ones in one flat buffer, or in the file's own mapping where the dtype is
+   right.
 
-   Sharding and offload (later) are other ways to answer the same calls, so the engine brackets each use of a unit with
-   acquire, release and grad_done already. */
+   What is sharded follows from one number, ZeRO's stage (Rajbhandari et al. 2020). Every process steps the optimizer on
+   its slice of each buffer alone and keeps masters and moments for that slice only (1); of gradients it keeps that
+   slice (2); and of parameters, which are gathered when a unit is used (3). With 0 every process has everything and
+   makes the whole step. The numbers that come out are the same to the bit: gradients are summed in the order of ranks
+   whatever is kept where.
+
+   The engine brackets each use of a unit with acquire and release, and tells when its gradients are done. */
 #ifndef PL_TRAIN_STORE_H
 #define PL_TRAIN_STORE_H
 
 #include "base/file.h"
+#include "comm/comm.h"
 #include "model/model.h"
 
 /* A tensor in host memory, as a file has it. */
@@ -33,28 +40,53 @@ typedef struct pl_source {
     int (*find)(pl_error *err, void *user, const pl_param *param, pl_host_tensor *out, bool *found);
 } pl_source;
 
+/* How the processes that have replicas of the model share it out. {0}: one process. */
+typedef struct pl_sharding {
+    pl_comm *comm;    /* those processes; NULL: this one alone */
+    int stage;        /* 0 to 3 */
+    int prefetch;     /* stage 3: units that are gathered ahead of their use */
+    int64_t bucket;   /* bytes of gradients that travel in one piece; two pieces may be on their way */
+    bool every_micro; /* stages 2 and 3: exchange gradients after each micro-batch, and never hold them whole */
+} pl_sharding;
+
 typedef struct pl_store_options {
-    bool training; /* gradients, masters and states for what is trainable */
-    int moments;   /* optimizer states of f32 an element: 2 for AdamW, 1 for SGD with momentum */
-    uint64_t seed; /* of initialisation */
+    bool training;    /* gradients, masters and states for what is trainable */
+    int moments;      /* optimizer states of f32 an element: 2 for AdamW, 1 for SGD with momentum */
+    uint64_t seed;    /* of initialisation */
+    bool accumulates; /* a step may have several micro-batches */
+    pl_sharding sharding;
 } pl_store_options;
 
 typedef struct pl_store pl_store;
 
 /* Places every parameter of the model (fills in value and grad), loads or initialises it, and computes derived ones.
-   The run and the model must outlive the store. */
+   The run, the model and the communicator must outlive the store. Collective, as is everything that says so below:
+   every process of sharding.comm calls it, in the same order. */
 int pl_store_open(
     pl_run *run, pl_model *model, const pl_store_options *options, const pl_source *source, pl_store **out);
 void pl_store_close(pl_store *store); /* NULL is fine */
 
-/* A unit's parameters are readable, and its gradients writable, between acquire and release. */
-int pl_store_acquire(pl_store *store, pl_unit *unit);
-int pl_store_release(pl_store *store, pl_unit *unit);
-/* The gradients of a unit are complete for this micro-batch. */
-int pl_store_grad_done(pl_store *store, pl_unit *unit);
+/* ---- use ---- */
+
+/* Which way through the units a use belongs to. */
+typedef enum pl_way { PL_WAY_ALONE, PL_WAY_FORWARD, PL_WAY_BACKWARD } pl_way;
+
+/* Before the first unit of a way is used: what is still gathered is out of date. */
+int pl_store_begin(pl_store *store);
+/* Collective. A unit's parameters are readable, and in the backward pass its gradients can be added to, between acquire
+   and release; those of a unit that it borrows from too. */
+int pl_store_acquire(pl_store *store, pl_unit *unit, pl_way way);
+int pl_store_release(pl_store *store, pl_unit *unit, pl_way way);
+/* Collective. The gradients of a unit are complete for this micro-batch, which is the `last` of its step or not. What
+   must be exchanged begins to travel. */
+int pl_store_grad_done(pl_store *store, pl_unit *unit, bool last);
+/* Between acquire and release: the unit's values were changed in place, and what is kept of them follows. */
+int pl_store_keep(pl_store *store, pl_unit *unit);
+
+/* ---- the step ---- */
 
 int pl_store_zero_gradients(pl_store *store);
-/* L2 norm over all gradients; each element counts once. */
+/* Collective. Waits for the gradients' exchange; then the L2 norm over all of them, each element counted once. */
 int pl_store_gradient_norm(pl_store *store, double *norm);
 
 typedef enum pl_optimizer_kind { PL_OPTIMIZER_ADAMW, PL_OPTIMIZER_SGD } pl_optimizer_kind;
@@ -64,10 +96,12 @@ typedef struct pl_optimizer {
     bool nesterov;
 } pl_optimizer;
 int pl_optimizer_moments(const pl_optimizer *optimizer);
-/* One optimizer step over everything trainable, on gradients multiplied by grad_scale. step from 1. */
+/* Collective. One optimizer step over everything trainable, on gradients multiplied by grad_scale. step from 1. */
 int pl_store_step(pl_store *store, const pl_optimizer *optimizer, double lr, double grad_scale, int64_t step);
 
-/* State of a trainable parameter, as an f32 tensor of its own shape on the device. */
+/* ---- what is where ---- */
+
+/* State of a trainable parameter: f32. */
 typedef enum pl_state {
     PL_STATE_MASTER,
     PL_STATE_GRADIENT,
@@ -75,9 +109,26 @@ typedef enum pl_state {
     PL_STATE_MOMENT2,
     PL_STATE_COUNT
 } pl_state;
-/* None when the parameter is frozen or there is no such state. */
+/* Whether it exists at all, here or elsewhere: the parameter trains and the optimizer has such a state. */
+bool pl_store_has(const pl_store *store, const pl_param *param, pl_state state);
+/* As a tensor of the parameter's own shape, where this process has all of it; else none. */
 pl_tensor pl_store_state(const pl_store *store, const pl_param *param, pl_state state);
-/* After masters were written from outside (a checkpoint): refreshes the copies that operators read. */
+
+/* Elements [first, first + values.shape[0]) of a parameter or of one of its states, in a row; none are shape 0. */
+typedef struct pl_part {
+    pl_tensor values;
+    int64_t first;
+} pl_part;
+/* The elements of a state that this process keeps. */
+pl_part pl_store_part(const pl_store *store, const pl_param *param, pl_state state);
+/* This process's share in writing it: of all processes each element is in exactly one's. For a parameter that does not
+   train, and PL_STATE_MASTER, it is what operators read. */
+pl_part pl_store_share(const pl_store *store, const pl_param *param, pl_state state);
+/* Sets the master, or what this process keeps of it, and what operators read, from a whole f32 tensor on the device.
+   Between acquire and release of its unit. */
+int pl_store_set(pl_store *store, const pl_param *param, pl_tensor whole);
+
+/* Collective. After masters were written from outside (a checkpoint): refreshes what operators read. */
 int pl_store_refresh(pl_store *store);
 
 #endif

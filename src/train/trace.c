@@ -17,14 +17,10 @@ static int look(
         (long long)trace->step, unit->name, what, name, (long long)bad, (long long)pl_tensor_numel(t));
 }
 
-int pl_trace_weights(const pl_trace *trace, pl_run *run, const pl_model *model)
+int pl_trace_weights(const pl_trace *trace, pl_run *run, const pl_unit *unit)
 {
-    if (!trace->active) return 0;
-    for (int u = 0; u < model->nunits; u++) {
-        for (int i = 0; i < model->units[u]->nparams; i++) {
-            const pl_param *p = model->units[u]->params[i];
-            PL_TRY(look(trace, run, model->units[u], "weight ", p->name, p->value));
-        }
+    for (int i = 0; i < unit->nparams && trace->active; i++) {
+        PL_TRY(look(trace, run, unit, "weight ", unit->params[i]->name, unit->params[i]->value));
     }
     return 0;
 }
