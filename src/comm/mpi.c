@@ -195,6 +195,7 @@ static int initialize(pl_error *err, mpi_world *w)
     } else {
         PL_TRY(check(err, MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided), "begin"));
         w->initialized = true;
+        MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN); /* waiting for lost processes fails there */
     }
     if (provided >= MPI_THREAD_SERIALIZED) return 0;
     return PL_FAIL(err, PL_EUNSUPPORTED,

@@ -214,7 +214,7 @@ static int block_backward(
     return attention_half_backward(run, b, pass, saved, d, need_dx, x);
 }
 
-static const pl_unit_ops block_ops = {"block", sizeof(block_saved), block_forward, block_backward};
+static const pl_unit_ops block_ops = {"block", sizeof(block_saved), block_forward, block_backward, false};
 
 /* The full name of a module of this layer, in a buffer that the next call uses again. */
 static int name_module(pl_error *err, const pl_unit *unit, const char *leaf, pl_buf *name)

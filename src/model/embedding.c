@@ -90,7 +90,8 @@ static int embedding_backward(
     return 0;
 }
 
-static const pl_unit_ops embedding_ops = {"embedding", sizeof(embedding_saved), embedding_forward, embedding_backward};
+static const pl_unit_ops embedding_ops = {
+    "embedding", sizeof(embedding_saved), embedding_forward, embedding_backward, false};
 
 int pl_embedding_declare(pl_error *err, pl_model *model, pl_param **table)
 {

@@ -174,7 +174,7 @@ static int head_backward(
     return 0;
 }
 
-static const pl_unit_ops head_ops = {"head", sizeof(head_saved), head_forward, head_backward};
+static const pl_unit_ops head_ops = {"head", sizeof(head_saved), head_forward, head_backward, true};
 
 /* A tied head is a linear whose weight is the embedding's table. */
 static int declare_linear(pl_error *err, pl_model *model, head *h, pl_param *table)

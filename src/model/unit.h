@@ -21,6 +21,8 @@ typedef struct pl_unit_ops {
        With need_dx false d may end undefined. Gradients of the unit's trainable parameters are added to. Called once
        for each forward, in reverse order, with the same x. */
     int (*backward)(pl_run *run, pl_unit *unit, pl_pass *pass, void *record, pl_tensor d, bool need_dx, pl_tensor x);
+
+    bool early_gradients; /* in training its forward adds to gradients already */
 } pl_unit_ops;
 
 /* The first member of each kind of unit. */

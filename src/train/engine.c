@@ -196,9 +196,10 @@ static int run_forward(pl_engine *e, int u, pl_tensor y, pl_tensor x)
 
 static int forward_unit(pl_engine *e, int u, pl_tensor y, pl_tensor x)
 {
-    PL_TRY(pl_store_acquire(e->store, e->model->units[u], PL_WAY_FORWARD));
+    pl_way way = e->flight.pass.training ? PL_WAY_FORWARD : PL_WAY_INFERENCE;
+    PL_TRY(pl_store_acquire(e->store, e->model->units[u], way));
     PL_TRY(run_forward(e, u, y, x));
-    return pl_store_release(e->store, e->model->units[u], PL_WAY_FORWARD);
+    return pl_store_release(e->store, e->model->units[u], way);
 }
 
 /* Unit u's own among three phases that lie in the order of the list. */

@@ -68,12 +68,12 @@ void pl_store_close(pl_store *store); /* NULL is fine */
 
 /* ---- use ---- */
 
-/* Which way through the units a use belongs to. */
-typedef enum pl_way { PL_WAY_ALONE, PL_WAY_FORWARD, PL_WAY_BACKWARD } pl_way;
+/* Which way through the units a use belongs to: none; forward, without or with a backward that follows; backward. */
+typedef enum pl_way { PL_WAY_ALONE, PL_WAY_INFERENCE, PL_WAY_FORWARD, PL_WAY_BACKWARD } pl_way;
 
 /* Before the first unit of a way is used: what is still gathered is out of date. */
 int pl_store_begin(pl_store *store);
-/* Collective. A unit's parameters are readable, and in the backward pass its gradients can be added to, between acquire
+/* Collective. A unit's parameters are readable, and in training its gradients can be added to, between acquire
    and release; those of a unit that it borrows from too. */
 int pl_store_acquire(pl_store *store, pl_unit *unit, pl_way way);
 int pl_store_release(pl_store *store, pl_unit *unit, pl_way way);

@@ -70,7 +70,7 @@ int pl_store_begin(pl_store *s)
 /* The units that come next on this way, as far as their slots are free. */
 static int begin_next(pl_store *s, const pl_unit *unit, pl_way way)
 {
-    int step = way == PL_WAY_FORWARD ? 1 : -1, first = way == PL_WAY_FORWARD ? 0 : s->lowest;
+    int step = way == PL_WAY_BACKWARD ? -1 : 1, first = way == PL_WAY_BACKWARD ? s->lowest : 0;
     if (s->stage != 3 || way == PL_WAY_ALONE) return 0;
     for (int k = 1; k <= s->options.sharding.prefetch; k++) {
         int next = unit->index + k * step;
@@ -178,10 +178,10 @@ void pl_store_close_traffic(pl_store *s)
 
 /* ---- the brackets ---- */
 
-static int make_usable(pl_store *s, pl_unit *unit, pl_way way)
+static int make_usable(pl_store *s, pl_unit *unit, bool gradients)
 {
     PL_TRY(end_gather(s, unit));
-    if (way == PL_WAY_BACKWARD) PL_TRY(open_gradients(s, unit));
+    if (gradients) PL_TRY(open_gradients(s, unit));
     pl_store_point(s, unit);
     return 0;
 }
@@ -189,9 +189,10 @@ static int make_usable(pl_store *s, pl_unit *unit, pl_way way)
 int pl_store_acquire(pl_store *s, pl_unit *unit, pl_way way)
 {
     const pl_unit_store *u = &s->units[unit->index];
+    bool gradients = way == PL_WAY_BACKWARD || (way == PL_WAY_FORWARD && unit->ops->early_gradients);
     if (s->comm->size == 1) return 0;
-    for (int i = 0; i < u->lender_count; i++) PL_TRY(make_usable(s, s->model->units[u->lenders[i]], way));
-    PL_TRY(make_usable(s, unit, way));
+    for (int i = 0; i < u->lender_count; i++) PL_TRY(make_usable(s, s->model->units[u->lenders[i]], gradients));
+    PL_TRY(make_usable(s, unit, gradients));
     return begin_next(s, unit, way);
 }
 
@@ -203,7 +204,8 @@ int pl_store_release(pl_store *s, pl_unit *unit, pl_way way)
     if (way != PL_WAY_BACKWARD) {
         for (int i = 0; i < u->lender_count; i++) drop(s, s->model->units[u->lenders[i]]);
     }
-    if (way != PL_WAY_FORWARD || !u->lends) drop(s, unit);
+    bool used_again = u->lends && (way == PL_WAY_FORWARD || way == PL_WAY_INFERENCE);
+    if (!used_again) drop(s, unit);
     return 0;
 }
 

@@ -159,6 +159,8 @@ void golden_open(golden *g, const char *model_dir, const char *case_dir, const g
         .clip = options->clip,
         .optimizer = options->optimizer ? *options->optimizer : adamw,
         .cache_rows = options->cache_rows,
+        .sharding = options->sharding,
+        .accumulates = options->accumulates,
         .capacity = {.tokens = g->batch.tokens,
             .max_length = options->max_length ? options->max_length : g->batch.max_length,
             .sequences = g->batch.nsequences,

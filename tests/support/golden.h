@@ -46,6 +46,8 @@ typedef struct golden_options {
     pl_lora_config *adapter;         /* with model_dir alone: a fresh adapter to train; taken over */
     float b_lr_ratio;                /* 0: 1 */
     const pl_optimizer *optimizer;   /* NULL: the golden values' AdamW */
+    pl_sharding sharding;            /* {0}: one process */
+    bool accumulates;
 } golden_options;
 
 /* Opens `model_dir` (tests/golden/models/llama), with the adapter and the expected values of `case_dir`: the same
