@@ -108,7 +108,7 @@ int pl_file_stream(pl_error *err, const char *path,
 {
     int fd;
     size_t size;
-    char *buffer;
+    char *buffer = NULL;
     PL_TRY(open_regular(err, path, &fd, &size));
     int rc = pl_calloc(err, STREAM_PIECE, 1, &buffer);
     while (rc == 0) {
