@@ -156,21 +156,42 @@ PL_INLINE amx_source amx_head(pl_heads x, int64_t from, int64_t rows, int h)
 }
 
 /* One tile each, of the rows from i and the columns from j on. */
+/* Whether [i, i + rows) by [j, j + columns) lies inside. */
+PL_INLINE bool amx_whole(amx_source s, int64_t i, int64_t rows, int64_t j, int64_t columns)
+{
+    return i + rows <= s.rows && j + columns <= s.columns;
+}
+
 PL_INLINE void pack_rows(uint16_t *tile, amx_source s, int64_t i, int64_t j)
 {
+    if (amx_whole(s, i, 16, j, 32)) {
+        const uint16_t *x = s.x + i * s.stride + j;
+        for (int r = 0; r < 16; r++) _mm512_store_si512(tile + r * 32, _mm512_loadu_si512(x + r * s.stride));
+        return;
+    }
     for (int r = 0; r < 16; r++) _mm512_store_si512(tile + r * 32, amx_row32(amx_source_row(s, i + r), j, s.columns));
 }
 
 PL_INLINE void pack_transposed(uint16_t *tile, amx_source s, int64_t i, int64_t j)
 {
     pl_vf r[16];
-    for (int n = 0; n < 16; n++) r[n] = (pl_vf)amx_row32(amx_source_row(s, i + n), j, s.columns);
+    if (amx_whole(s, i, 16, j, 32)) {
+        const uint16_t *x = s.x + i * s.stride + j;
+        for (int n = 0; n < 16; n++) r[n] = (pl_vf)_mm512_loadu_si512(x + n * s.stride);
+    } else {
+        for (int n = 0; n < 16; n++) r[n] = (pl_vf)amx_row32(amx_source_row(s, i + n), j, s.columns);
+    }
     pl_vtranspose(r);
     for (int n = 0; n < 16; n++) _mm512_store_si512(tile + n * 32, (__m512i)r[n]);
 }
 
 PL_INLINE __m512i amx_source_pair(amx_source s, int64_t i, int64_t j)
 {
+    if (amx_whole(s, i, 2, j, 16)) {
+        const __m256i *x = (const __m256i *)(s.x + i * s.stride + j);
+        const __m256i *below = (const __m256i *)(s.x + (i + 1) * s.stride + j);
+        return amx_pair(_mm256_loadu_si256(x), _mm256_loadu_si256(below));
+    }
     return amx_pair(amx_row16(amx_source_row(s, i), j, s.columns), amx_row16(amx_source_row(s, i + 1), j, s.columns));
 }
 

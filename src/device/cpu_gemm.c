@@ -1,6 +1,6 @@
-/* Matrix products go to oneDNN. Where the machine has no bf16 arithmetic that is worth it (oneDNN refuses bf16 on AVX2,
-   and emulates it at a fifth of the f32 speed on AVX-512 without its bf16 extension), bf16 operands are widened to f32
-   in blocks, which is exact, and multiplied in f32. */
+/* Matrix products go to oneDNN, and in bf16 on AMX to kernels of our own (cpu_gemm_amx.c). Where the machine has no
+   bf16 arithmetic that is worth it (oneDNN refuses bf16 on AVX2, and emulates it at a fifth of the f32 speed on AVX-512
+   without its bf16 extension), bf16 operands are widened to f32 in blocks, which is exact, and multiplied in f32. */
 #include "device/cpu.h"
 #include "device/onednn.h"
 
@@ -141,9 +141,27 @@ static bool is_empty(const pl_gemm_args *args)
     return args->c.shape[0] == 0 || args->c.shape[1] == 0 || inner_length(args) == 0;
 }
 
-int64_t PL_CPU(gemm_scratch)(pl_device *device, pl_error *err, const pl_gemm_args *args)
+/* The second pair as a product of its own, added to what the first gave. */
+static pl_gemm_args second(const pl_gemm_args *args)
 {
-    pl_onednn *onednn = ((pl_cpu *)device)->onednn;
+    return (pl_gemm_args){.c = args->c,
+        .a = args->a2,
+        .b = args->b2,
+        .transpose_b = args->transpose_b2,
+        .accumulate = true,
+        .alpha = args->alpha};
+}
+
+static pl_gemm_args first(const pl_gemm_args *args)
+{
+    pl_gemm_args g = *args;
+    g.a2 = g.b2 = (pl_tensor){0};
+    return g;
+}
+
+/* Of one pair, by oneDNN. */
+static int64_t product_scratch(pl_onednn *onednn, pl_error *err, const pl_gemm_args *args)
+{
     if (is_empty(args)) return 0;
     pl_gemm_args f32_bias = with_f32_bias(args, NULL);
     bool yes = false;
@@ -151,6 +169,18 @@ int64_t PL_CPU(gemm_scratch)(pl_device *device, pl_error *err, const pl_gemm_arg
     PL_TRY(widens(onednn, err, &f32_bias, &yes, &bytes));
     if (yes) bytes = widened_scratch(onednn, err, &f32_bias);
     return bytes < 0 ? bytes : bytes + bias_bytes(args);
+}
+
+int64_t PL_CPU(gemm_scratch)(pl_device *device, pl_error *err, const pl_gemm_args *args)
+{
+    pl_onednn *onednn = ((pl_cpu *)device)->onednn;
+#ifdef __AMX_BF16__
+    if (PL_CPU(gemm_amx_takes)(args)) return PL_CPU(gemm_amx_scratch)(device, args);
+#endif
+    pl_gemm_args one = first(args), two = second(args);
+    int64_t bytes = product_scratch(onednn, err, &one), more = 0;
+    if (bytes >= 0 && !pl_tensor_none(args->a2)) more = product_scratch(onednn, err, &two);
+    return more < 0 || more > bytes ? more : bytes;
 }
 
 /* A sum of no products: the bias or nothing. */
@@ -165,7 +195,7 @@ static int empty(pl_device *device, pl_error *err, const pl_gemm_args *args)
     return 0;
 }
 
-int PL_CPU(gemm)(pl_device *device, pl_error *err, const pl_gemm_args *args, void *scratch)
+static int product_of(pl_device *device, pl_error *err, const pl_gemm_args *args, void *scratch)
 {
     pl_onednn *onednn = ((pl_cpu *)device)->onednn;
     if (is_empty(args)) return empty(device, err, args);
@@ -176,4 +206,17 @@ int PL_CPU(gemm)(pl_device *device, pl_error *err, const pl_gemm_args *args, voi
     int64_t bytes = 0;
     PL_TRY(widens(onednn, err, &f32_bias, &yes, &bytes));
     return yes ? widened(device, err, &f32_bias, rest) : pl_onednn_gemm(onednn, err, &f32_bias, rest);
+}
+
+int PL_CPU(gemm)(pl_device *device, pl_error *err, const pl_gemm_args *args, void *scratch)
+{
+#ifdef __AMX_BF16__
+    if (PL_CPU(gemm_amx_takes)(args)) {
+        PL_CPU(gemm_amx)(device, args, scratch);
+        return 0;
+    }
+#endif
+    pl_gemm_args one = first(args), two = second(args);
+    PL_TRY(product_of(device, err, &one, scratch));
+    return pl_tensor_none(args->a2) ? 0 : product_of(device, err, &two, scratch);
 }

@@ -36,10 +36,12 @@ typedef struct pl_sequence {
 /* c[m,n] = alpha * op(a) * op(b) + bias, or added to c when `accumulate`.
    op(a) is [m,k], op(b) is [k,n]; transposing means that the operand lies as [k,m] or [n,k].  a and b have one dtype
    (any); c has it too or is f32; bias [n] is any, only without accumulate and with alpha 1. All may be column blocks.
-   f32 accumulation. c overlaps neither operand. */
+   f32 accumulation. c overlaps neither operand.
+   With a second pair (a2 not none) the product is op(a) * op(b) + a2 * op(b2), both of a's dtype: a low-rank update is
+   then part of one sum, and c is written once. */
 typedef struct pl_gemm_args {
-    pl_tensor c, a, b, bias;
-    bool transpose_a, transpose_b, accumulate;
+    pl_tensor c, a, b, bias, a2, b2;
+    bool transpose_a, transpose_b, transpose_b2, accumulate;
     float alpha;
 } pl_gemm_args;
 

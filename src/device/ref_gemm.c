@@ -13,6 +13,10 @@ int pl_ref_gemm(pl_device *device, pl_error *err, const pl_gemm_args *args, void
                 double b = args->transpose_b ? pl_ref_get(args->b, j, l) : pl_ref_get(args->b, l, j);
                 sum += a * b;
             }
+            for (int64_t l = 0; !pl_tensor_none(args->a2) && l < args->a2.shape[1]; l++) {
+                double b = args->transpose_b2 ? pl_ref_get(args->b2, j, l) : pl_ref_get(args->b2, l, j);
+                sum += pl_ref_get(args->a2, i, l) * b;
+            }
             sum *= args->alpha;
             if (!pl_tensor_none(args->bias)) sum += pl_ref_get1(args->bias, j);
             if (args->accumulate) sum += pl_ref_get(args->c, i, j);

@@ -23,6 +23,8 @@ typedef struct gemm_case {
     float alpha;
     int bias; /* 0 none, 1 f32, 2 bf16 */
     int64_t gap;
+    int64_t k2; /* of the second pair; 0: there is none */
+    bool transpose_b2;
 } gemm_case;
 
 static int run_gemm(pl_run *run, const pl_tensor *t, const void *user)
@@ -32,6 +34,9 @@ static int run_gemm(pl_run *run, const pl_tensor *t, const void *user)
                             .a = t[1],
                             .b = t[2],
                             .bias = t[3],
+                            .a2 = g->k2 ? t[4] : (pl_tensor){0},
+                            .b2 = g->k2 ? t[5] : (pl_tensor){0},
+                            .transpose_b2 = g->transpose_b2,
                             .transpose_a = g->transpose_a,
                             .transpose_b = g->transpose_b,
                             .accumulate = g->accumulate,
@@ -40,11 +45,11 @@ static int run_gemm(pl_run *run, const pl_tensor *t, const void *user)
 
 static void check_case(const gemm_case *g)
 {
-    char name[160];
-    snprintf(name, sizeof name, "%lld x %lld x %lld%s%s%s %s into %s, alpha %g, bias %d, gap %lld", (long long)g->m,
-        (long long)g->n, (long long)g->k, g->transpose_a ? " a^T" : "", g->transpose_b ? " b^T" : "",
+    char name[200];
+    snprintf(name, sizeof name, "%lld x %lld x %lld%s%s%s %s into %s, alpha %g, bias %d, gap %lld, second %lld%s",
+        (long long)g->m, (long long)g->n, (long long)g->k, g->transpose_a ? " a^T" : "", g->transpose_b ? " b^T" : "",
         g->accumulate ? " +=" : "", pl_dtype_name(g->dtype), pl_dtype_name(g->c_dtype), (double)g->alpha, g->bias,
-        (long long)g->gap);
+        (long long)g->gap, (long long)g->k2, g->transpose_b2 ? " b^T" : "");
     op_operand operands[] = {
         {.dtype = g->c_dtype,
             .rows = g->m,
@@ -60,8 +65,13 @@ static void check_case(const gemm_case *g)
             .columns = g->transpose_b ? g->k : g->n,
             .gap = g->gap},
         {.dtype = g->bias == 2 ? PL_BF16 : PL_F32, .rows = g->bias ? g->n : 0},
+        {.dtype = g->dtype, .rows = g->m, .columns = g->k2, .gap = g->gap},
+        {.dtype = g->dtype,
+            .rows = g->transpose_b2 ? g->n : g->k2,
+            .columns = g->transpose_b2 ? g->k2 : g->n,
+            .gap = g->gap},
     };
-    op_check_any_order(name, operands, PL_COUNT(operands), run_gemm, g);
+    op_check_any_order(name, operands, PL_COUNT(operands) - (g->k2 ? 0 : 2), run_gemm, g);
 }
 
 static const int64_t shapes[][3] = {
@@ -91,12 +101,12 @@ static void factors_and_biases(void **state)
     (void)state;
     for (int i = 0; i < 2; i++) {
         pl_dtype dtype = i ? PL_BF16 : PL_F32;
-        check_case(&(gemm_case){9, 20, 31, false, true, false, dtype, PL_F32, 0.5f, 0, 0});
-        check_case(&(gemm_case){9, 20, 31, false, false, true, dtype, PL_F32, -2, 0, 0});
-        check_case(&(gemm_case){9, 20, 31, true, false, true, dtype, dtype, 0.125f, 0, 4});
+        check_case(&(gemm_case){9, 20, 31, false, true, false, dtype, PL_F32, 0.5f, 0, 0, 0, false});
+        check_case(&(gemm_case){9, 20, 31, false, false, true, dtype, PL_F32, -2, 0, 0, 0, false});
+        check_case(&(gemm_case){9, 20, 31, true, false, true, dtype, dtype, 0.125f, 0, 4, 0, false});
         for (int bias = 1; bias < 3; bias++) {
-            check_case(&(gemm_case){9, 20, 31, false, true, false, dtype, dtype, 1, bias, 0});
-            check_case(&(gemm_case){33, 70, 16, false, false, false, dtype, PL_F32, 1, bias, 2});
+            check_case(&(gemm_case){9, 20, 31, false, true, false, dtype, dtype, 1, bias, 0, 0, false});
+            check_case(&(gemm_case){33, 70, 16, false, false, false, dtype, PL_F32, 1, bias, 2, 0, false});
         }
     }
 }
@@ -105,10 +115,43 @@ static void factors_and_biases(void **state)
 static void larger_than_a_block(void **state)
 {
     (void)state;
-    check_case(&(gemm_case){70, 1030, 40, false, true, false, PL_BF16, PL_BF16, 1, 1, 0});
-    check_case(&(gemm_case){1030, 20, 50, true, false, true, PL_BF16, PL_F32, 0.5f, 0, 0});
-    check_case(&(gemm_case){12, 24, 2100, false, true, true, PL_BF16, PL_BF16, 1, 0, 0});
-    check_case(&(gemm_case){12, 24, 2100, false, true, false, PL_BF16, PL_F32, 2, 0, 8});
+    check_case(&(gemm_case){70, 1030, 40, false, true, false, PL_BF16, PL_BF16, 1, 1, 0, 0, false});
+    check_case(&(gemm_case){1030, 20, 50, true, false, true, PL_BF16, PL_F32, 0.5f, 0, 0, 0, false});
+    check_case(&(gemm_case){12, 24, 2100, false, true, true, PL_BF16, PL_BF16, 1, 0, 0, 0, false});
+    check_case(&(gemm_case){12, 24, 2100, false, true, false, PL_BF16, PL_F32, 2, 0, 8, 0, false});
+}
+
+/* With a second pair, whole and part tiles of both sums. */
+static void two_pairs(void **state)
+{
+    (void)state;
+    static const int64_t ks[][2] = {{64, 16}, {33, 8}, {576, 32}, {5, 40}, {2100, 3}};
+    for (int i = 0; i < PL_COUNT(ks); i++) {
+        for (int bits = 0; bits < 16; bits++) {
+            gemm_case g = {.m = 50, .n = 70, .k = ks[i][0], .k2 = ks[i][1], .alpha = 1, .gap = i % 2 * 8};
+            g.transpose_b = bits & 1;
+            g.transpose_b2 = bits >> 1 & 1;
+            g.accumulate = bits >> 2 & 1;
+            g.dtype = bits & 8 ? PL_BF16 : PL_F32;
+            g.c_dtype = i == 2 ? PL_F32 : g.dtype;
+            g.bias = !g.accumulate && i == 1;
+            check_case(&g);
+        }
+    }
+    check_case(&(gemm_case){48, 40, 31, true, false, true, PL_BF16, PL_F32, -0.5f, 0, 0, 16, true});
+    check_case(&(gemm_case){2, 40, 64, false, true, false, PL_BF16, PL_BF16, 2, 0, 0, 16, true});
+}
+
+/* Beyond what the AMX kernel packs at once, of each operand, and beyond what it sums at once. */
+static void larger_than_a_panel(void **state)
+{
+    (void)state;
+    check_case(&(gemm_case){33, 1100, 520, false, true, false, PL_BF16, PL_BF16, 1, 0, 0, 16, true});
+    check_case(&(gemm_case){20, 300, 4200, false, false, true, PL_BF16, PL_BF16, 1, 0, 0, 16, false});
+    check_case(&(gemm_case){20, 300, 4200, false, true, false, PL_BF16, PL_F32, 1, 1, 8, 0, false});
+    check_case(&(gemm_case){40, 300, 4200, true, false, true, PL_BF16, PL_BF16, 1, 0, 0, 0, false});
+    check_case(&(gemm_case){2130, 20, 2050, true, false, true, PL_BF16, PL_F32, 1, 0, 0, 0, false});
+    check_case(&(gemm_case){2130, 20, 2050, true, true, false, PL_BF16, PL_BF16, 1, 2, 0, 0, false});
 }
 
 /* A sum of nothing is the bias, or nothing. The harness has no operand of zero rows, so views make them. */
@@ -162,7 +205,7 @@ static void wrong_operands(void **state)
     pl_tensor half = op_make(&context, &(op_operand){.rows = 5, .columns = 4, .dtype = PL_BF16}, 5);
     pl_tensor whole = op_make(&context, &(op_operand){.rows = 3, .columns = 4, .dtype = PL_I32}, 5);
     pl_gemm_args good = {.c = c, .a = a, .b = b, .bias = bias, .alpha = 1},
-                 bad[] = {good, good, good, good, good, good, good, good};
+                 bad[] = {good, good, good, good, good, good, good, good, good, good};
     assert_int_equal(pl_gemm(&context.run, good), 0);
     bad[0].transpose_a = true;
     bad[1].transpose_b = true;
@@ -172,6 +215,9 @@ static void wrong_operands(void **state)
     bad[5].alpha = 2;
     bad[6].accumulate = true;
     bad[7].c = whole;
+    bad[8].a2 = bias;
+    bad[9].a2 = a;
+    bad[9].b2 = half;
     for (int i = 0; i < PL_COUNT(bad); i++) {
         assert_int_equal(pl_gemm(&context.run, bad[i]), PL_EBUG);
         pl_error_clear(&context.err);
@@ -186,6 +232,8 @@ int main(void)
         cmocka_unit_test(forms),
         cmocka_unit_test(factors_and_biases),
         cmocka_unit_test(larger_than_a_block),
+        cmocka_unit_test(two_pairs),
+        cmocka_unit_test(larger_than_a_panel),
         cmocka_unit_test(empty_dimensions),
         cmocka_unit_test(wrong_operands),
     };

@@ -13,7 +13,7 @@
 #include "device/cpu.h"
 
 /* Scratch: the oracle's operators need hardly any, and its memory is filled when it is made. */
-#define WORK_BYTES(threads) ((int64_t)((threads) ? 4 : 1) << 20)
+#define WORK_BYTES(threads) ((int64_t)((threads) ? 24 : 1) << 20)
 #define GUARD 64 /* bytes before and after each operand */
 
 void op_open(op_context *context, int threads)
