@@ -7,23 +7,18 @@
 
 static const pl_tensor none = {0};
 
-/* y (+)= x W^T (+ b). */
-static int base_product(pl_run *run, const pl_linear *lin, pl_tensor y, pl_tensor x, bool with_bias)
+/* y = x W^T (+ b) (+ h B^T, where there is an h). */
+static int base_product(pl_run *run, const pl_linear *lin, pl_tensor y, pl_tensor x, bool with_bias, pl_tensor h)
 {
     return pl_gemm(run, (pl_gemm_args){.c = y,
                             .a = x,
                             .b = lin->weight->value,
                             .bias = with_bias && lin->bias ? lin->bias->value : none,
                             .transpose_b = !lin->transposed,
+                            .a2 = h,
+                            .b2 = pl_tensor_none(h) ? none : lin->lora->b->value,
+                            .transpose_b2 = true,
                             .alpha = 1});
-}
-
-/* y += scale * h B^T, or overwritten. */
-static int up_product(pl_run *run, const pl_lora *lora, pl_tensor y, pl_tensor h, float scale, bool accumulate)
-{
-    return pl_gemm(
-        run, (pl_gemm_args){
-                 .c = y, .a = h, .b = lora->b->value, .transpose_b = true, .accumulate = accumulate, .alpha = scale});
 }
 
 /* y += s b_B, by rows. */
@@ -102,17 +97,23 @@ static int dora_factor(pl_run *run, const pl_linear *lin, pl_pass *pass, pl_line
 static int dora_forward(pl_run *run, const pl_linear *lin, pl_pass *pass, pl_linear_saved *saved, pl_tensor y,
     pl_tensor x, pl_tensor dropped)
 {
-    const pl_lora *lora = lin->lora;
     pl_tensor bias = lin->bias ? lin->bias->value : none;
     PL_TRY(pl_stack_push(run->err, pass->saved, x.dtype, 2, (int64_t[]){x.shape[0], lin->out}, &saved->u));
-    PL_TRY(base_product(run, lin, saved->u, dropped, false));
     bool masked = dropped.data != x.data;
-    if (masked && !pl_tensor_none(y)) {
-        /* y = W x + b - W x' so far; f u follows. */
-        PL_TRY(base_product(run, lin, y, x, true));
-        PL_TRY(pl_add(run, y, y, saved->u, -1));
+    PL_TRY(base_product(run, lin, saved->u, dropped, false, masked ? none : saved->h));
+    if (masked) {
+        if (!pl_tensor_none(y)) {
+            /* y = W x + b - W x' so far; f u follows. */
+            PL_TRY(base_product(run, lin, y, x, true, none));
+            PL_TRY(pl_add(run, y, y, saved->u, -1));
+        }
+        PL_TRY(pl_gemm(run, (pl_gemm_args){.c = saved->u,
+                                .a = saved->h,
+                                .b = lin->lora->b->value,
+                                .transpose_b = true,
+                                .accumulate = true,
+                                .alpha = 1}));
     }
-    PL_TRY(up_product(run, lora, saved->u, saved->h, lora->scaling, true));
     PL_TRY(dora_factor(run, lin, pass, saved));
     if (pl_tensor_none(y)) return 0;
     if (!masked) return pl_scale_columns(run, y, saved->u, saved->factor, bias);
@@ -127,31 +128,32 @@ int pl_linear_forward(
 {
     const pl_lora *lora = lin->lora;
     bool want_y = !pl_tensor_none(y);
-    if (!lora) return want_y ? base_product(run, lin, y, x, true) : 0;
+    if (!lora) return want_y ? base_product(run, lin, y, x, true, none) : 0;
     int64_t mark = pl_stack_mark(run->work);
     pl_tensor dropped;
     PL_TRY(dropped_input(run, lin, pass, x, &dropped));
     PL_TRY(pl_stack_push(run->err, pass->saved, x.dtype, 2, (int64_t[]){x.shape[0], lora->rank}, &saved->h));
-    PL_TRY(pl_gemm(
-        run, (pl_gemm_args){.c = saved->h, .a = dropped, .b = lora->a->value, .transpose_b = true, .alpha = 1}));
+    PL_TRY(pl_gemm(run,
+        (pl_gemm_args){.c = saved->h, .a = dropped, .b = lora->a->value, .transpose_b = true, .alpha = lora->scaling}));
     if (lora->magnitude) {
         PL_TRY(dora_forward(run, lin, pass, saved, y, x, dropped));
     } else if (want_y) {
-        PL_TRY(base_product(run, lin, y, x, true));
-        PL_TRY(up_product(run, lora, y, saved->h, lora->scaling, true));
+        PL_TRY(base_product(run, lin, y, x, true, saved->h));
         if (lora->b_bias) PL_TRY(add_up_bias(run, lora, y));
     }
     pl_stack_pop(run->work, mark);
     return 0;
 }
 
-/* dx (+)= dy W */
-static int base_backward(pl_run *run, const pl_linear *lin, pl_tensor dx, bool accumulate, pl_tensor dy)
+/* dx (+)= dy W (+ dh A, where there is a dh) */
+static int base_backward(pl_run *run, const pl_linear *lin, pl_tensor dx, bool accumulate, pl_tensor dy, pl_tensor dh)
 {
     return pl_gemm(run, (pl_gemm_args){.c = dx,
                             .a = dy,
                             .b = lin->weight->value,
                             .transpose_b = lin->transposed,
+                            .a2 = dh,
+                            .b2 = pl_tensor_none(dh) ? none : lin->lora->a->value,
                             .accumulate = accumulate,
                             .alpha = 1});
 }
@@ -161,14 +163,13 @@ static int dropped_backward(
     pl_run *run, const pl_linear *lin, pl_pass *pass, const pl_linear_saved *saved, pl_tensor dx, pl_tensor dw)
 {
     const pl_lora *lora = lin->lora;
-    pl_tensor dropped = dx;
-    bool masked = lora->dropout > 0;
-    if (masked) PL_TRY(pl_stack_push(run->err, run->work, dx.dtype, 2, dx.shape, &dropped));
-    if (!pl_tensor_none(dw)) PL_TRY(base_backward(run, lin, dropped, !masked, dw));
-    bool accumulate = !masked || !pl_tensor_none(dw);
-    PL_TRY(pl_gemm(
-        run, (pl_gemm_args){.c = dropped, .a = saved->dh, .b = lora->a->value, .accumulate = accumulate, .alpha = 1}));
-    if (!masked) return 0;
+    pl_tensor dropped;
+    PL_TRY(pl_stack_push(run->err, run->work, dx.dtype, 2, dx.shape, &dropped));
+    if (pl_tensor_none(dw)) {
+        PL_TRY(pl_gemm(run, (pl_gemm_args){.c = dropped, .a = saved->dh, .b = lora->a->value, .alpha = 1}));
+    } else {
+        PL_TRY(base_backward(run, lin, dropped, false, dw, saved->dh));
+    }
     return pl_dropout(run, (pl_dropout_args){.y = dx,
                                .x = dropped,
                                .rng = {.seed = pass->seed + (uint64_t)pass->step * 0x9E3779B97F4A7C15u,
@@ -184,7 +185,7 @@ int pl_linear_backward_input(pl_run *run, const pl_linear *lin, pl_pass *pass, p
 {
     const pl_lora *lora = lin->lora;
     bool want_dx = !pl_tensor_none(dx);
-    if (!lora) return want_dx ? base_backward(run, lin, dx, accumulate, dy) : 0;
+    if (!lora) return want_dx ? base_backward(run, lin, dx, accumulate, dy, none) : 0;
     int64_t rows = dy.shape[0];
     saved->du = dy;
     if (lora->magnitude) {
@@ -195,25 +196,27 @@ int pl_linear_backward_input(pl_run *run, const pl_linear *lin, pl_pass *pass, p
     PL_TRY(pl_gemm(run, (pl_gemm_args){.c = saved->dh, .a = saved->du, .b = lora->b->value, .alpha = lora->scaling}));
     if (!want_dx) return 0;
     int64_t mark = pl_stack_mark(run->work);
-    if (lora->magnitude && lora->dropout > 0) {
+    if (lora->dropout == 0) {
+        PL_TRY(base_backward(run, lin, dx, accumulate, saved->du, saved->dh));
+    } else if (!lora->magnitude) {
+        PL_TRY(base_backward(run, lin, dx, accumulate, dy, none));
+        PL_TRY(dropped_backward(run, lin, pass, saved, dx, none));
+    } else {
         pl_tensor rest; /* (f - 1) dy goes through the dropped input, dy through the whole one */
         PL_TRY(pl_stack_push(run->err, run->work, dy.dtype, 2, (int64_t[]){rows, lin->out}, &rest));
         PL_TRY(pl_add(run, rest, saved->du, dy, -1));
-        PL_TRY(base_backward(run, lin, dx, accumulate, dy));
+        PL_TRY(base_backward(run, lin, dx, accumulate, dy, none));
         PL_TRY(dropped_backward(run, lin, pass, saved, dx, rest));
-    } else {
-        PL_TRY(base_backward(run, lin, dx, accumulate, saved->du));
-        PL_TRY(dropped_backward(run, lin, pass, saved, dx, none));
     }
     pl_stack_pop(run->work, mark);
     return 0;
 }
 
-/* grad (+)= alpha * a^T b */
-static int weight_gradient(pl_run *run, pl_param *p, pl_tensor a, pl_tensor b, float alpha)
+/* grad += a^T b */
+static int weight_gradient(pl_run *run, pl_param *p, pl_tensor a, pl_tensor b)
 {
     return pl_gemm(
-        run, (pl_gemm_args){.c = p->grad, .a = a, .b = b, .transpose_a = true, .accumulate = true, .alpha = alpha});
+        run, (pl_gemm_args){.c = p->grad, .a = a, .b = b, .transpose_a = true, .accumulate = true, .alpha = 1});
 }
 
 /* dm_i += sum_t dy_ti u_ti / n_i */
@@ -234,12 +237,12 @@ static int adapter_gradients(
     pl_run *run, const pl_linear *lin, pl_pass *pass, const pl_linear_saved *saved, pl_tensor dy, pl_tensor x)
 {
     const pl_lora *lora = lin->lora;
-    if (lora->b->trainable) PL_TRY(weight_gradient(run, lora->b, saved->du, saved->h, lora->scaling));
+    if (lora->b->trainable) PL_TRY(weight_gradient(run, lora->b, saved->du, saved->h));
     if (lora->a->trainable) {
         int64_t mark = pl_stack_mark(run->work);
         pl_tensor dropped;
         PL_TRY(dropped_input(run, lin, pass, x, &dropped));
-        PL_TRY(weight_gradient(run, lora->a, saved->dh, dropped, 1));
+        PL_TRY(weight_gradient(run, lora->a, saved->dh, dropped));
         pl_stack_pop(run->work, mark);
     }
     if (lora->b_bias && lora->b_bias->trainable) {
@@ -260,8 +263,7 @@ int pl_linear_backward_weights(
 {
     if (lin->bias && lin->bias->trainable) PL_TRY(pl_column_sums(run, lin->bias->grad, dy, none));
     if (lin->weight->trainable) {
-        PL_TRY(lin->transposed ? weight_gradient(run, lin->weight, x, dy, 1)
-                               : weight_gradient(run, lin->weight, dy, x, 1));
+        PL_TRY(lin->transposed ? weight_gradient(run, lin->weight, x, dy) : weight_gradient(run, lin->weight, dy, x));
     }
     return lin->lora ? adapter_gradients(run, lin, pass, saved, dy, x) : 0;
 }

@@ -35,7 +35,7 @@ typedef struct pl_linear {
     uint32_t id;   /* keys its dropout */
 } pl_linear;
 
-/* What a forward keeps: on pass->saved h [T, r] = A x', and for DoRA u [T, out] (before f) and the factor f and norms
+/* What a forward keeps: on pass->saved h [T, r] = s A x', and for DoRA u [T, out] (before f) and the factor f and norms
    [out]. dh, du live on run->work between the two halves of a backward. */
 typedef struct pl_linear_saved {
     pl_tensor h, u, factor, norm;
