@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+"""A workload of workloads.py by transformers and PEFT, as fast as they go: fused AdamW, sdpa, autocast for bf16.
+
+    peer.py WORKLOAD MODEL_FOLDER ROWS.jsonl STEPS
+
+Prints a line of JSON for each step, as metrics.jsonl has them, and one at the end with the versions."""
+import json
+import sys
+import time
+
+import torch
+import transformers
+from transformers import AutoModelForCausalLM
+
+from workloads import WORKLOADS
+
+
+def model_for(w, folder):
+    # Full fine-tuning keeps f32 masters, by autocast; an adapter's base is bf16 and its weights are f32.
+    dtype = torch.bfloat16 if w["method"] != "full" and w["precision"] == "bf16" else torch.float32
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="sdpa")
+    model.config.use_cache = False
+    if w["method"] != "full":
+        from peft import LoraConfig, get_peft_model
+        targets = "all-linear" if w["targets"] == "all" else ["q_proj", "v_proj"]
+        model = get_peft_model(model, LoraConfig(r=w["rank"], lora_alpha=w["rank"], target_modules=targets,
+                                                 use_dora=w["method"] == "dora", task_type="CAUSAL_LM"))
+    if w["recompute"]:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        if w["method"] != "full":
+            model.enable_input_require_grads()
+    return model.train()
+
+
+def main():
+    name, folder, data, steps = sys.argv[1:5]
+    w = WORKLOADS[name]
+    with open(data, encoding="utf-8") as lines:
+        rows = [json.loads(line)["input_ids"] for line in lines]
+    model = model_for(w, folder)
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=2e-5, betas=(0.9, 0.999), weight_decay=0.01, fused=True)
+    for step in range(int(steps)):
+        begin = time.perf_counter()
+        ids = torch.tensor([rows[(step * w["rows"] + i) % len(rows)] for i in range(w["rows"])])
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=w["precision"] == "bf16"):
+            loss = model(input_ids=ids, labels=ids).loss
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(trained, 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        print(json.dumps({"step": step + 1, "loss": loss.item(), "grad_norm": norm.item(),
+                          "step_s": time.perf_counter() - begin}), flush=True)
+    print(json.dumps({"versions": f"torch {torch.__version__}, transformers {transformers.__version__}"}))
+
+
+if __name__ == "__main__":
+    main()
