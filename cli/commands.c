@@ -54,7 +54,8 @@ const cli_command cli_commands[] = {
         .bit = PL_CMD_MERGE,
         .arguments = "--model DIR --adapter DIR --output DIR",
         .summary = "put an adapter into its model's weights",
-        .text = "Writes a Hugging Face folder that needs no adapter any more.",
+        .text = "Writes a Hugging Face folder that needs no adapter any more. Its weights have the dtype that the "
+                "model's files have, or that of --precision: f32 loses nothing of the adapter, bf16 rounds.",
         .run_file = true,
         .checked = true,
         .main = cli_merge},

@@ -160,15 +160,42 @@ def lora_start(args, path):
     return output
 
 
-def check_merged(args, adapter, loaded, rows):
+def merge(args, adapter, *more):
     output = os.path.join(args.work, "merged")
     shutil.rmtree(output, ignore_errors=True)
-    command = [args.plait, "merge", "--model", args.model, "--adapter", adapter, "--output", output]
-    if subprocess.run(command, check=False).returncode != 0:
-        verdict("lora: plait merge", float("inf"), 0)
-        return
-    merged = base_model(output).eval()
+    subprocess.run([args.plait, "merge", "--model", args.model, "--adapter", adapter, "--output", output, *more], check=True)
+    return output
+
+
+def check_merged(args, adapter, loaded, rows):
+    merged = base_model(merge(args, adapter, "--precision", "f32")).eval()
     compare_logits("lora: our merged folder in transformers", logits_of(merged, rows), logits_of(loaded, rows), 1e-4)
+    check_merged_half(args, adapter, {name: w.data for name, w in merged.named_parameters()})
+
+
+def check_merged_half(args, adapter, exact):
+    """Without --precision the weights stay of the file's dtype. PEFT rounds the update B A to it and then its sum with
+    the weight, we round the sum alone: so they differ by one rounding of the update and one of each sum, each of at most
+    eps / 2 of what is rounded."""
+    base = AutoModelForCausalLM.from_pretrained(args.model, dtype="auto")
+    if base.dtype == torch.float32:
+        return
+    before = {name: w.data.clone().float() for name, w in base.named_parameters()}
+    peer = PeftModel.from_pretrained(base, adapter).merge_and_unload()
+    ours = AutoModelForCausalLM.from_pretrained(merge(args, adapter), dtype="auto")
+    if ours.dtype != peer.dtype:
+        verdict(f"lora: our merged folder is of {ours.dtype}, PEFT's of {peer.dtype}", float("inf"), 0)
+        return
+    theirs = {name: w.data.float() for name, w in peer.named_parameters()}
+    half = torch.finfo(ours.dtype).eps / 2
+    to_peer = to_exact = 0.0
+    for name, w in ours.named_parameters():
+        a, b, tiny = w.data.float(), theirs[name], 1e-30
+        update = (exact[name] - before[name]).abs()
+        to_peer = max(to_peer, ((a - b).abs() / (half * (a.abs() + b.abs() + update) + tiny)).max().item())
+        to_exact = max(to_exact, ((a - exact[name]).abs() / (half * exact[name].abs() + tiny)).max().item())
+    verdict(f"lora: our merge in {ours.dtype} against PEFT's, of the rounding", to_peer, 1)
+    verdict(f"lora: our merge in {ours.dtype} against that in f32, of the rounding", to_exact, 1)
 
 
 def check_full(args, path, rows):

@@ -75,7 +75,7 @@ const pl_field pl_config_fields[] = {
         .help = "train every weight, or a LoRA adapter"},
     {TOP(precision, WORD), .fallback = "f32", .words = "f32|bf16", .refused = "fp16: bf16 needs no loss scaling",
         .commands = TRAIN | PL_CMD_GENERATE | PL_CMD_EVAL | PL_CMD_MERGE,
-        .help = "bf16 keeps f32 masters of what is trained"},
+        .help = "bf16 keeps f32 masters; not given, merge keeps the dtype of the model's files"},
     {TOP(threads, INT), .fallback = "0", FROM_TO(0, 4096), .volatile_ = true,
         .commands = TRAIN | PL_CMD_GENERATE | PL_CMD_EVAL | PL_CMD_MERGE | PL_CMD_INSPECT,
         .help = "threads; 0: one for each core"},

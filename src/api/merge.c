@@ -84,6 +84,22 @@ static int find_plain(pl_error *err, reader *r)
     return pl_host_tensor_check(err, p, &r->plain);
 }
 
+/* Small updates of large weights can get lost in that, so it is told where it was not asked for. */
+static void tell_rounding(const pl_session *s, const reader *readers, const pl_merging *merging)
+{
+    for (int i = 0; i < merging->count; i++) {
+        if (!merging->tensors[i].linear || readers[i].dtype == PL_F32 ||
+            pl_config_is_set(s->config, &s->config->precision)) {
+            continue;
+        }
+        pl_logf(s->log, PL_LOG_INFO,
+            "the weights are written in %s, as %s has them, which rounds the adapter's part; --precision f32 keeps it "
+            "whole",
+            pl_dtype_name(readers[i].dtype), s->config->model);
+        return;
+    }
+}
+
 static int write_folder(pl_error *err, pl_session *s, const pl_merging *merging)
 {
     const pl_config *c = s->config;
@@ -103,6 +119,7 @@ static int write_folder(pl_error *err, pl_session *s, const pl_merging *merging)
             .user = &readers[i]};
         for (int d = 0; d < t->param->ndim; d++) items[i].spec.shape[d] = t->param->shape[d];
     }
+    tell_rounding(s, readers, merging);
     pl_model_folder options = {.source = c->model, .unties = merging->unties};
     if (pl_config_is_set(c, &c->precision)) {
         options.dtype = c->precision == PL_PRECISION_BF16 ? "bfloat16" : "float32";

@@ -28,13 +28,22 @@ static void job_open(job *j, const char *model, const char *adapter, const char 
     if (pl_config_check(&j->err, &j->config, PL_CMD_MERGE) < 0) fail_msg("%s", j->err.message);
 }
 
-static void merge_into(const char *model, const char *adapter, const char *output, const char *precision)
+static void count_rounding(void *user, enum pl_log_level level, const char *message)
+{
+    (void)level;
+    if (strstr(message, "rounds the adapter's part")) ++*(int *)user;
+}
+
+/* Returns how often it was told that the merged weights are rounded. */
+static int merge_into(const char *model, const char *adapter, const char *output, const char *precision)
 {
     job j;
-    const pl_log quiet = {0};
+    int told = 0;
+    const pl_log log = {.sink = count_rounding, .user = &told};
     job_open(&j, model, adapter, output, precision);
-    if (pl_merge(&j.err, &quiet, &j.config) < 0) fail_msg("%s", j.err.message);
+    if (pl_merge(&j.err, &log, &j.config) < 0) fail_msg("%s", j.err.message);
     pl_config_close(&j.config);
+    return told;
 }
 
 static void refuse(const char *model, const char *adapter, const char *output, int code, const char *message)
@@ -114,7 +123,7 @@ static void test_golden(void **state)
     }
 }
 
-/* The model's dtype stays, or becomes what was asked for. */
+/* The model's dtype stays, and it is told what that costs, or becomes what was asked for. */
 static void test_dtypes(void **state)
 {
     (void)state;
@@ -129,7 +138,8 @@ static void test_dtypes(void **state)
         char dir[64];
         scratch_make(dir);
         const char *out = path_of(dir, "out");
-        merge_into(GOLDEN "/formats/llama-bf16", GOLDEN "/adapters/llama/dora", out, cases[i].precision);
+        int told = merge_into(GOLDEN "/formats/llama-bf16", GOLDEN "/adapters/llama/dora", out, cases[i].precision);
+        assert_int_equal(told, cases[i].precision == NULL);
         OK(pl_weights_open(&err, out, &merged));
         for (int t = 0; t < pl_weights_count(merged); t++) {
             assert_int_equal(pl_weights_at(merged, t)->dtype, cases[i].dtype);
