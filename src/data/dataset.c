@@ -196,9 +196,34 @@ static int check_rows(pl_error *err, const pl_data_config *config, const pl_data
     return 0;
 }
 
+/* What is not trained, or not evaluated, as its author may think. */
+static void warn_of_losses(const pl_log *log, const pl_data_rules *rules, const pl_dataset *d)
+{
+    pl_data_stats all = {0};
+    for (int p = 0; p < PL_DATA_PARTS; p++) pl_data_stats_add(&all, &d->cache.stats[p]);
+    long long examples = (long long)all.examples, limit = (long long)rules->sequence_length;
+    if (all.cut > 0) {
+        pl_logf(log, PL_LOG_WARNING,
+            "%lld of %lld examples are longer than data.sequence_length %lld and lost their end; %lld of them lost "
+            "their "
+            "whole answer and were left out",
+            (long long)all.cut, examples, limit, (long long)all.dropped_cut);
+    }
+    if (all.dropped_overlong > 0) {
+        pl_logf(log, PL_LOG_WARNING,
+            "%lld of %lld examples are longer than data.sequence_length %lld and were left out",
+            (long long)all.dropped_overlong, examples, limit);
+    }
+    if (all.dropped_untrained > 0) {
+        pl_logf(log, PL_LOG_WARNING, "%lld of %lld examples have nothing to train and were left out",
+            (long long)all.dropped_untrained, examples);
+    }
+}
+
 static void warn(const pl_log *log, const pl_data_rules *rules, const pl_dataset *d)
 {
     int64_t unwritten = 0;
+    warn_of_losses(log, rules, d);
     bool chats = rules->template != PL_DATA_TEMPLATE_CHAT;
     for (size_t f = 0; f < d->file_count; f++) chats |= pl_data_is_chat(rules, pl_dataset_file_format(d, f));
     if (!chats) {

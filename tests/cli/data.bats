@@ -72,6 +72,19 @@ is() {
     cmp own plain
 }
 
+@test "what is cut or left out is told" {
+    for i in 1 2 3; do printf '{"question": "Who is it?", "answer": "It is only me, the cat."}\n'; done >long.jsonl
+    printf '{"question": "Who is it, and where does it come from?", "answer": "Me."}\n' >>long.jsonl
+    printf '{"question": "", "answer": ""}\n' >>long.jsonl
+    "$PLAIT" eval --model "$stories" --data qa.jsonl --data long.jsonl --data.sequence_length 16 >out 2>errors
+    grep -q '^warning: 4 of 6 examples are longer than data.sequence_length 16 and lost their end; 1 of them' errors
+    "$PLAIT" eval --model "$stories" --data qa.jsonl --data long.jsonl --data.sequence_length 16 --data.overlong drop \
+        >out 2>errors
+    grep -q '^warning: 4 of 6 examples are longer than data.sequence_length 16 and were left out' errors
+    "$PLAIT" eval --model "$stories" --data qa.jsonl >out 2>errors
+    [ ! -s errors ]
+}
+
 @test "several files with weights, and a validation file" {
     unseen=$PLAIT_ROOT/demo/shakespeare-unseen.txt
     head -c 4000 "$unseen" >plays.txt
