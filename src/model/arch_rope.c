@@ -2,6 +2,7 @@
    since 5. Follows RotaryEmbeddingConfigMixin. */
 #include "model/arch_families.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -200,6 +201,17 @@ static int read_either(pl_config *c, const char *own, const char *usual, double 
         c->where, usual, other, own, *out);
 }
 
+/* A scaled embedding is there for sequences longer than those that the model was trained with, which many
+   configurations leave in max_position_embeddings. */
+static void lengthen(pl_arch *arch)
+{
+    const pl_rope_spec *rope = &arch->ropes[0];
+    int64_t trained = rope->kind == PL_ROPE_YARN ? rope->original_positions : arch->max_positions;
+    bool scaled = rope->kind == PL_ROPE_LINEAR || rope->kind == PL_ROPE_DYNAMIC || rope->kind == PL_ROPE_YARN;
+    double positions = scaled ? fmin((double)trained * rope->factor, (double)MAX_POSITIONS) : 0;
+    if (positions > (double)arch->max_positions) arch->max_positions = (int64_t)positions;
+}
+
 static int read_single(
     pl_config *c, const pl_family *family, const json_t *scaling, const json_t *parameters, pl_arch *arch)
 {
@@ -216,8 +228,10 @@ static int read_single(
             family->model_type);
     }
     arch->nropes = 1;
-    return read_dict(
-        c, scaling ? "rope_scaling" : "rope_parameters", object, family, arch, theta, partial, &arch->ropes[0]);
+    PL_TRY(read_dict(
+        c, scaling ? "rope_scaling" : "rope_parameters", object, family, arch, theta, partial, &arch->ropes[0]));
+    lengthen(arch);
+    return 0;
 }
 
 /* Gemma 3: ropes[0] is that of the full layers, which alone are scaled, ropes[1] that of the sliding ones. */
