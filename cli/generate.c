@@ -5,9 +5,12 @@
 
 #include "cli/cli.h"
 
+/* `user` is the text that stands before what is written: the prompt, once there is something that goes on from it. */
 static bool on_text(void *user, const char *bytes, size_t size)
 {
-    (void)user;
+    const char **before = user;
+    fputs(*before, stdout);
+    *before = "";
     fwrite(bytes, 1, size, stdout);
     fflush(stdout);
     return cli_signal() == 0 && !ferror(stdout);
@@ -30,16 +33,17 @@ int cli_generate(pl_error *err, cli_run *run)
     pl_buf input = {0};
     const char *prompt = run->config.generate.prompt;
     pl_log log = {.sink = cli_message};
-    pl_text_sink sink = {.text = on_text};
+    const char *before = "";
+    pl_text_sink sink = {.user = &before, .text = on_text};
     pl_generate_result r;
     int rc = prompt ? 0 : read_stdin(err, &input);
     if (!prompt) prompt = pl_buf_text(&input);
     cli_catch_signals();
     /* A text that goes on from the prompt is read with it; an answer stands alone. */
-    if (rc == 0 && !run->config.generate.chat) on_text(NULL, prompt, strlen(prompt));
+    if (!run->config.generate.chat) before = prompt;
     if (rc == 0) rc = pl_generate_text(err, &log, &run->config, prompt, &sink, &r);
     if (rc == 0) {
-        putchar('\n');
+        printf("%s\n", before);
         fflush(stdout);
         fprintf(stderr, "%lld tokens read in %.2f s, %lld written at %.1f a second\n", (long long)r.prompt_tokens,
             r.prompt_s, (long long)r.new_tokens, r.write_s > 0 ? (double)(r.new_tokens - 1) / r.write_s : 0.0);

@@ -21,8 +21,10 @@ static int run(pl_error *err, pl_session *s, pl_run_data *data, pl_batch *batch,
     r->perplexity = exp(r->loss);
     r->peak_bytes = s->mem.total_peak;
     if (isfinite(r->loss)) return 0;
-    return PL_FAIL(
-        err, PL_ENUMERIC, "the loss is %g: the weights, or what they give on this data, are not finite", r->loss);
+    PL_TRY(pl_session_check_finite(err, s));
+    return PL_FAIL(err, PL_ENUMERIC,
+        "the loss is %s, though all weights are numbers: they are too large for the model to compute with",
+        isnan(r->loss) ? "NaN" : "infinite");
 }
 
 int pl_eval(pl_error *err, const pl_log *log, pl_config *config, pl_eval_result *result)

@@ -152,7 +152,13 @@ static int write(pl_error *err, pl_session *s, telling *t, const pl_tokens *prom
         .user = t,
         .token = on_token};
     t->begin = pl_clock();
-    PL_TRY(pl_generate(err, s->engine, s->model, &g, &result->new_tokens));
+    pl_error why = {0};
+    int rc = pl_generate(&why, s->engine, s->model, &g, &result->new_tokens);
+    if (rc == PL_ENUMERIC) PL_TRY(pl_session_check_finite(err, s));
+    if (rc < 0) {
+        pl_error_set(err, why.code, why.file, why.line, "%s", why.message);
+        return rc;
+    }
     if (t->rc < 0) return t->rc;
     double end = pl_clock();
     result->prompt_tokens = g.nprompt;

@@ -300,6 +300,21 @@ done:
     return rc;
 }
 
+/* Text is looked at through a model's tokenizer. */
+static int check_weights_path(pl_error *err, const char *path)
+{
+    static const char *const data[] = {".txt", ".jsonl", ".json", ".gz", ".zst"};
+    size_t n = strlen(path);
+    if (!pl_file_exists(path)) return PL_FAIL(err, PL_ENOENT, "%s: there is no such file or folder", path);
+    for (int i = 0; i < PL_COUNT(data); i++) {
+        size_t end = strlen(data[i]);
+        if (n < end || strcmp(path + n - end, data[i]) != 0) continue;
+        return PL_FAIL(
+            err, PL_EUSAGE, "%s: is no weights file; to look at data give --model DIR --data %s", path, path);
+    }
+    return 0;
+}
+
 int pl_inspect_document(pl_error *err, const pl_log *log, pl_config *config, const char *path, json_t **out)
 {
     PL_TRY(pl_config_check(err, config, PL_CMD_INSPECT));
@@ -310,6 +325,7 @@ int pl_inspect_document(pl_error *err, const pl_log *log, pl_config *config, con
             PL_TRY(pl_config_set(err, config, "from_scratch", path));
             return inspect_model(err, log, config, path, out);
         }
+        PL_TRY(check_weights_path(err, path));
         return inspect_weights(err, path, out);
     }
     if (config->data.files.count > 0 && (config->model || config->from_scratch)) {

@@ -1,5 +1,6 @@
 #include "api/session.h"
 
+#include <math.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,8 +29,25 @@ pl_optimizer pl_session_optimizer(const pl_config *c)
 
 /* ---- opening ---- */
 
+/* Names of models on the Hub and files out of a folder are what people give in place of the folder. */
+static int check_model_folder(pl_error *err, const pl_config *c)
+{
+    char where[PL_WHERE_SIZE];
+    pl_config_where(c, &c->model, where);
+    if (pl_dir_exists(c->model)) return 0;
+    if (pl_file_exists(c->model)) {
+        return PL_FAIL(err, PL_EUSAGE, "%s is %s, a file; the folder that holds a model's config.json was expected",
+            where, c->model);
+    }
+    return PL_FAIL(err, PL_ENOENT,
+        "%s is %s, and there is no such folder; a model must be on this machine, as `hf download NAME --local-dir DIR` "
+        "puts it there",
+        where, c->model);
+}
+
 static int read_arch(pl_error *err, const pl_log *log, const pl_config *c, pl_arch *arch)
 {
+    if (c->model) PL_TRY(check_model_folder(err, c));
     if (!c->from_scratch) return pl_arch_read(err, log, c->model, arch);
     if (pl_dir_exists(c->from_scratch)) return pl_arch_read(err, log, c->from_scratch, arch);
     json_t *json;
@@ -154,6 +172,33 @@ static int find(pl_error *err, void *user, const pl_param *p, pl_host_tensor *ou
 pl_source pl_session_source(pl_session *s)
 {
     return (pl_source){.user = s, .find = find};
+}
+
+static int check_finite(pl_error *err, const pl_st_tensor *t)
+{
+    enum { PART = 4096 };
+    float values[PART];
+    for (int64_t first = 0; t->known && first < t->numel; first += PART) {
+        int64_t n = t->numel - first < PART ? t->numel - first : PART;
+        PL_TRY(pl_st_read(err, t, first, n, PL_F32, values));
+        for (int64_t i = 0; i < n; i++) {
+            if (isfinite(values[i])) continue;
+            return PL_FAIL(err, PL_ENUMERIC, "%s: tensor %s: element %lld is %s", t->file, t->name,
+                (long long)(first + i), isnan(values[i]) ? "NaN" : "infinite");
+        }
+    }
+    return 0;
+}
+
+int pl_session_check_finite(pl_error *err, pl_session *s)
+{
+    pl_weights *files[] = {s->weights, s->adapter_weights};
+    for (int f = 0; f < PL_COUNT(files); f++) {
+        for (int i = 0; files[f] && i < pl_weights_count(files[f]); i++) {
+            PL_TRY(check_finite(err, pl_weights_at(files[f], i)));
+        }
+    }
+    return 0;
 }
 
 int pl_session_open(pl_error *err, const pl_log *log, const pl_config *config, pl_purpose purpose, pl_session **out)

@@ -37,6 +37,9 @@ void pl_session_close(pl_session *session); /* NULL is fine */
 /* The files that the session opened, as a source of values; it serves as long as the session. */
 pl_source pl_session_source(pl_session *session);
 
+/* When a result is no number: PL_ENUMERIC naming a tensor of the files that holds NaN or infinity, 0 if none does. */
+int pl_session_check_finite(pl_error *err, pl_session *session);
+
 /* What the engine is to do, for which it is sized by a dry run. */
 typedef struct pl_work {
     pl_capacity capacity; /* of the largest micro-batch; the stacks' sizes are found */

@@ -188,3 +188,29 @@ wrong() {
     complete_words plait train --model fo
     [ "${COMPREPLY[*]}" = "folder" ]
 }
+
+@test "what is no model, and no weights file" {
+    local stories=$PLAIT_ROOT/demo/stories260K
+    wrong 2 "plait eval: --model is org/name, and there is no such folder; a model must be on this machine, as \`hf download NAME --local-dir DIR\` puts it there" \
+        eval --model org/name --data x.txt
+    wrong 2 "plait generate: --model is $stories/config.json, a file; the folder that holds a model's config.json was expected" \
+        generate --model "$stories/config.json" --prompt hi
+    wrong 2 "plait inspect: nowhere: there is no such file or folder" inspect nowhere
+    echo '{"text": "x"}' >rows.jsonl
+    wrong 2 "plait inspect: rows.jsonl: is no weights file; to look at data give --model DIR --data rows.jsonl" \
+        inspect rows.jsonl
+}
+
+@test "weights that are no numbers are named" {
+    local stories=$PLAIT_ROOT/demo/stories260K
+    mkdir model
+    cp "$stories"/* model
+    # The last four bytes of the file are a weight's.
+    truncate -s -4 model/model.safetensors
+    printf '\000\000\300\177' >>model/model.safetensors
+    wrong 1 "plait generate: model/model.safetensors: tensor model.norm.weight: element 63 is NaN" \
+        generate --model model --prompt hi
+    printf 'Once upon a time' >text.txt
+    wrong 1 "plait eval: model/model.safetensors: tensor model.norm.weight: element 63 is NaN" \
+        eval --model model --data text.txt
+}
