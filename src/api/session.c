@@ -57,10 +57,17 @@ static int read_arch(pl_error *err, const pl_log *log, const pl_config *c, pl_ar
     return rc;
 }
 
+static void pass_warnings(void *user, enum pl_log_level level, const char *message)
+{
+    if (level == PL_LOG_WARNING) pl_logf(user, level, "%s", message);
+}
+
 static int open_model(pl_error *err, pl_session *s)
 {
     pl_arch arch = {0};
-    PL_TRY(read_arch(err, s->log, s->config, &arch));
+    /* What a configuration asks for in training, such as dropout, need not be told where a model is only used. */
+    const pl_log warnings = {.sink = pass_warnings, .user = (void *)(uintptr_t)s->log};
+    PL_TRY(read_arch(err, s->purpose == PL_PURPOSE_TRAIN ? s->log : &warnings, s->config, &arch));
     pl_dtype dtype = s->config->precision == PL_PRECISION_BF16 ? PL_BF16 : PL_F32;
     return pl_model_open(err, &arch, dtype, &s->model);
 }

@@ -116,19 +116,20 @@ int pl_config_act(pl_config *c, const char *field, pl_act *out)
 /* Fields that say nothing about the computation: bookkeeping, generation (which has a file of its own), other tasks'
    heads, and how Hugging Face's code runs. A name that ends in * stands for all that begin so. */
 static const char *const harmless[] = {"_attn_implementation*", "_commit_hash", "_experts_implementation*",
-    "_flash_attn*", "_name_or_path", "_num_labels", "attn_implementation", "auto_map", "bad_words_ids",
-    "begin_suppress_tokens", "cache_implementation", "chunk_size_feed_forward", "classifier_dropout",
-    "cross_attention_hidden_size", "decoder_start_token_id", "diversity_penalty", "do_sample", "early_stopping",
-    "encoder_no_repeat_ngram_size", "epsilon_cutoff", "eta_cutoff", "exponential_decay_length_penalty",
-    "finetuning_task", "forced_bos_token_id", "forced_decoder_ids", "forced_eos_token_id", "gradient_checkpointing",
-    "id2label", "is_decoder", "is_llama_config", "label2id", "length_penalty", "max_length", "max_new_tokens",
-    "max_window_layers", "min_length", "min_new_tokens", "model_type", "n_ctx", "name_or_path", "no_repeat_ngram_size",
-    "num_beam_groups", "num_beams", "num_labels", "num_return_sequences", "output_attentions", "output_hidden_states",
-    "output_past", "output_scores", "predict_special_tokens", "prefix", "pretraining_tp", "problem_type",
-    "remove_invalid_values", "repetition_penalty", "return_dict", "return_dict_in_generate", "sep_token_id",
-    "summary_*", "suppress_tokens", "task_specific_params", "temperature", "tf_legacy_loss", "tie_encoder_decoder",
-    "tie_last_hidden_states", "tokenizer_class", "top_k", "top_p", "torchscript", "transformers.js_config",
-    "transformers_version", "typical_p", "unsloth_*", "use_bfloat16", "use_cache"};
+    "_flash_attn*", "_model_name_or_path", "_name_or_path", "_num_labels", "attn_implementation", "auto_map",
+    "bad_words_ids", "begin_suppress_tokens", "cache_implementation", "chunk_size_feed_forward", "classifier_dropout",
+    "cls_token_id", "cross_attention_hidden_size", "decoder_start_token_id", "diversity_penalty", "do_sample",
+    "early_stopping", "encoder_no_repeat_ngram_size", "epsilon_cutoff", "eta_cutoff",
+    "exponential_decay_length_penalty", "finetuning_task", "forced_bos_token_id", "forced_decoder_ids",
+    "forced_eos_token_id", "gradient_checkpointing", "id2label", "is_decoder", "is_llama_config", "label2id",
+    "length_penalty", "mask_token_id", "max_length", "max_new_tokens", "max_window_layers", "min_length",
+    "min_new_tokens", "model_type", "n_ctx", "name_or_path", "no_repeat_ngram_size", "num_beam_groups", "num_beams",
+    "num_labels", "num_return_sequences", "output_attentions", "output_hidden_states", "output_past", "output_scores",
+    "predict_special_tokens", "prefix", "pretraining_tp", "problem_type", "remove_invalid_values", "repetition_penalty",
+    "return_dict", "return_dict_in_generate", "sep_token_id", "summary_*", "suppress_tokens", "task_specific_params",
+    "temperature", "tf_legacy_loss", "tie_encoder_decoder", "tie_last_hidden_states", "tokenizer_class", "top_k",
+    "top_p", "torchscript", "transformers.js_config", "transformers_version", "typical_p", "unk_token_id", "unsloth_*",
+    "use_bfloat16", "use_cache"};
 
 /* Fields that would change the result, of families that do not have them. They are fine while they say nothing: null,
    false, 0, an empty list or object, or the neutral number. */
