@@ -17,6 +17,7 @@ typedef struct search {
     const json_t *messages, *tools;
     const pl_buf *full; /* the whole conversation */
     size_t turn;        /* the message that is looked at */
+    bool by_call;       /* its place is that of its first call's name, not that of its content */
     text before;        /* what comes before that turn, without a generation prompt */
     text prompt;        /* with one */
     text after;         /* what comes before it, and the turn */
@@ -117,9 +118,29 @@ static int with_field(search *s, const json_t *object, const char *name, json_t 
     return rc;
 }
 
+/* The turn's message with another name of its first call. *out is NULL when it calls nothing. */
+static int change_call(search *s, const char *name, json_t **out)
+{
+    const json_t *message = json_array_get(s->messages, s->turn), *calls = json_object_get(message, "tool_calls");
+    const json_t *call = json_array_get(calls, 0), *function = json_object_get(call, "function");
+    json_t *changed, *list;
+    *out = NULL;
+    if (!json_is_string(json_object_get(function ? function : call, "name"))) return 0;
+    PL_TRY(with_field(s, function ? function : call, "name", json_string(name), &changed));
+    if (function) PL_TRY(with_field(s, call, "function", changed, &changed));
+    int rc = pl_json_copy(s->err, calls, &list);
+    if (rc == 0 && json_array_set(list, 0, changed) < 0) {
+        json_decref(list);
+        rc = PL_FAIL_NOMEM(s->err);
+    }
+    json_decref(changed);
+    return rc < 0 ? rc : with_field(s, message, "tool_calls", list, out);
+}
+
 /* The turn's message with other content. *out is NULL when its content is nothing that can be changed. */
 static int change_content(search *s, const char *content, json_t **out)
 {
+    if (s->by_call) return change_call(s, content, out);
     const json_t *message = json_array_get(s->messages, s->turn), *old = json_object_get(message, "content");
     *out = NULL;
     if (!old || json_is_null(old) || json_is_string(old))
@@ -376,6 +397,21 @@ static int find_turn(search *s, size_t after, pl_span *out)
     return 0;
 }
 
+/* A turn that calls tools has often no content, and where it has, that may be written apart from the calls: what cannot
+   be told by the content may be told by the calls. */
+static int find_turn_or_calls(search *s, size_t after, pl_span *out)
+{
+    int rc = find_turn(s, after, out);
+    if (rc != PL_EUNSUPPORTED || !json_object_get(json_array_get(s->messages, s->turn), "tool_calls")) return rc;
+    pl_error first = *s->err;
+    pl_error_clear(s->err);
+    s->by_call = true;
+    rc = find_turn(s, after, out);
+    s->by_call = false;
+    if (rc == PL_EUNSUPPORTED) *s->err = first;
+    return rc;
+}
+
 static int find_turns(search *s, pl_spans *spans)
 {
     size_t after = 0, count = json_array_size(s->messages);
@@ -384,7 +420,7 @@ static int find_turns(search *s, pl_spans *spans)
         const char *role = json_string_value(json_object_get(json_array_get(s->messages, s->turn), "role"));
         pl_span span;
         if (!role || (strcmp(role, "assistant") != 0 && strcmp(role, "model") != 0)) continue;
-        rc = find_turn(s, after, &span);
+        rc = find_turn_or_calls(s, after, &span);
         if (rc == 0) rc = pl_spans_add(s->err, spans, span.begin, span.end);
         if (rc == 0) after = span.end;
     }

@@ -70,6 +70,20 @@
     "{% for m in messages %}{{ m.role.title() + ': ' + m.content.strip() + '\\n\\n' }}{% endfor %}{% if "              \
     "add_generation_prompt %}Assistant:{% endif %}"
 
+/* The tools stand before the last question alone, so what comes before a call is written otherwise on its own. */
+#define TOOLS_LAST                                                                                                     \
+    "{% set ns = namespace(last=-1) %}{% for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}" \
+    "{% endif %}{% endfor %}{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}{% if loop.index0 == "      \
+    "ns.last %}[TOOLS]{% endif %}[INST]{{ m.content }}[/INST]{% elif m.role == 'tool' %}[RESULT]{{ m.content }}"       \
+    "[/RESULT]{% elif m.tool_calls %}[CALL]{{ m.tool_calls[0].function.name }}{{ eos_token }}{% else %}"               \
+    "{{ m.content }}{{ eos_token }}{% endif %}{% endfor %}"
+/* The call's name once more, behind everything. */
+#define CALL_MOVES "{% if messages | length > 2 %}{{ messages[1].tool_calls[0].function.name }}{% endif %}"
+#define CALL                                                                                                           \
+    "{'role': 'user', 'content': 'a'}, {'role': 'assistant', 'content': '', 'tool_calls': [{'type': 'function', "      \
+    "'function': {'name': 'f', 'arguments': {}}}]}, {'role': 'tool', 'content': 'r'}, {'role': 'assistant', "          \
+    "'content': 'b'}, {'role': 'user', 'content': 'c'}, {'role': 'assistant', 'content': 'd'}"
+
 typedef struct trained_case {
     const char *name, *template, *messages;
     const char *marked; /* the text with {{ and }} around what is trained; NULL: PL_EUNSUPPORTED */
@@ -124,6 +138,9 @@ static const trained_case cases[] = {
     {"a header at the end", HEADER, ONE, NULL},
     {"a header at the end of two turns", HEADER, TWO, NULL},
     {"content written twice", TWICE, ONE, NULL},
+    {"a call without content, before a later question's tools", TOOLS_LAST, CALL,
+        "<s>[INST]a[/INST]{{[CALL]f</s>}}[RESULT]r[/RESULT]{{b</s>}}[TOOLS][INST]c[/INST]{{d</s>}}"},
+    {"a call that is written differently later", TOOLS_LAST CALL_MOVES, CALL, NULL},
     {"no tokens at all", PLAIN, TWO, "User: Hi\n\nAssistant:{{ Hello\n\n}}User: More\n\nAssistant:{{ 1, 2\n\n}}"},
 };
 
