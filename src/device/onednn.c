@@ -5,9 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Forms kept at once. A model needs a few dozen for each number of tokens that it meets. */
-#define CAPACITY 1024
-#define BUCKETS 2048
+/* Forms kept at once. A model needs a few dozen for each number of tokens that it meets, and with data of mixed lengths
+   meets a new one at every step. A form takes 60 to 170 KB of oneDNN's code and tables, which no plan counts, and under
+   a millisecond to make. */
+#define CAPACITY 128
+#define BUCKETS 256
 
 /* All that a primitive depends on; compared as bytes, so it is zeroed before it is filled. */
 typedef struct form {
@@ -58,6 +60,9 @@ int pl_onednn_open(pl_error *err, int threads, pl_onednn **out)
     pl_onednn *o = calloc(1, sizeof *o);
     if (!o) return PL_FAIL_NOMEM(err);
     o->threads = threads;
+    /* oneDNN keeps a thousand primitives of its own, so none that is dropped here would be gone. This holds for the
+       whole process. */
+    DNNL_GO(fail, "give up its cache", dnnl_set_primitive_cache_capacity(0));
     DNNL_GO(fail, "make an engine", dnnl_engine_create(&o->engine, dnnl_cpu, 0));
     DNNL_GO(fail, "make a stream", dnnl_stream_create(&o->stream, o->engine, dnnl_stream_default_flags));
     *out = o;

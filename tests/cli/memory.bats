@@ -56,6 +56,18 @@ larger_than_slack() { [ "$(stat -c %s "$1")" -gt 67108864 ]; }
     done
 }
 
+# Every number of tokens needs products of its own shapes, and the code that is made for them must not pile up.
+@test "a small model with rows of many lengths" {
+    awk 'BEGIN { for (i = 20; i < 140; i++) {
+        printf "{\"input_ids\": [%d", i; for (n = 1; n < i; n++) printf ", %d", (i * n) % 500; print "]}" } }' >rows.jsonl
+    for precision in f32 bf16; do
+        rm -rf small
+        measured train --model "$PLAIT_ROOT/demo/stories260K" --data rows.jsonl --method full --train.micro_batch 1 \
+            --train.epochs 2 --threads 2 --precision $precision --output small
+        within "$(tail -n 1 small/metrics.jsonl | sed 's/.*"peak_bytes":\([0-9]*\),.*/\1/')"
+    done
+}
+
 @test "from scratch, a checkpoint, the result; and going on from a checkpoint" {
     train full --from-scratch wide --method full --precision f32 --train.steps 2 --checkpoint.every 1
     larger_than_slack full/model.safetensors
