@@ -58,7 +58,8 @@ static int chat_text(pl_error *err, const pl_config *c, const pl_texts *texts, c
 static int encode(pl_error *err, const pl_config *c, const pl_texts *texts, const char *prompt, pl_tokens *tokens)
 {
     if (!texts->tokenizer) {
-        return PL_FAIL(err, PL_EINPUT, "%s has no tokenizer.json, without which there is no text to write", c->model);
+        return PL_FAIL(err, PL_EINPUT,
+            "%s has no tokenizer.json, without which there is no text to write; " PL_TOKENIZER_HINT, c->model);
     }
     pl_buf text = {0};
     int rc = 0;

@@ -3,6 +3,7 @@
 
 #include "base/json.h"
 #include "data/dataset_internal.h"
+#include "data/tokenizer.h"
 #include "model/batch.h"
 
 #define PLACE(place) (place).path, (long long)(place).line
@@ -28,7 +29,7 @@ int pl_data_check_format(pl_error *err, const char *path, pl_data_format format,
         return PL_FAIL(err, PL_EINPUT,
             "%s: is of format %s, and the model's folder has no tokenizer.json; without one only rows that come "
             "tokenized "
-            "({input_ids, labels}) can be read",
+            "({input_ids, labels}) can be read; " PL_TOKENIZER_HINT,
             path, name);
     }
     bool turns = format == PL_DATA_MESSAGES || format == PL_DATA_SHAREGPT;

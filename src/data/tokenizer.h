@@ -31,6 +31,11 @@
 #include "base/buf.h"
 #include "base/error.h"
 
+/* What to tell whoever has a tokenizer in an older form. */
+#define PL_TOKENIZER_HINT                                                                                              \
+    "from tokenizer.model or vocab.json transformers makes it: "                                                       \
+    "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)"
+
 typedef struct pl_tokenizer pl_tokenizer; /* immutable: one may be used by many threads at once */
 
 /* Reads FOLDER/tokenizer.json, and FOLDER/tokenizer_config.json if it is there, for what changes ids:
