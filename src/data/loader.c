@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/rng.h"
+#include "data/deal.h"
 
 /* Weighted files share out the draws in blocks of this many, so that any draw is found without counting all before. */
 #define BLOCK 1024
@@ -28,6 +29,11 @@ struct pl_loader {
     /* micro_batch_tokens: where the steps start that were looked at so far */
     int64_t *starts;
     size_t start_count, start_capacity;
+    /* the step that was dealt out last, by its first draw; -1: none */
+    int64_t dealt;
+    pl_deal deal;
+    int64_t *sizes; /* scratch: lengths of a step's rows, or rows of its micro-batches */
+    size_t size_capacity;
 };
 
 /* ---- the order of rows ---- */
@@ -171,34 +177,62 @@ static int find_step(pl_error *err, pl_loader *l, int64_t step, int64_t *start)
     return found ? 0 : PL_FAIL(err, PL_EBUG, "the data has no step %lld", (long long)step);
 }
 
+/* Deals out the rows of the step whose first draw this is. */
+static int deal_out(pl_error *err, pl_loader *l, int64_t first)
+{
+    const pl_loader_config *c = &l->config;
+    if (l->dealt == first) return 0;
+    l->dealt = -1;
+    if (c->micro_batch_tokens > 0) {
+        int64_t count = 0;
+        PL_TRY(pl_grow(err, &l->sizes, &l->size_capacity, (size_t)l->config.accumulation, sizeof *l->sizes));
+        for (int64_t at = first; count < l->config.accumulation && at < l->limit; count++) {
+            int64_t end = micro_end(l, at);
+            l->sizes[count] = end - at;
+            at = end;
+        }
+        PL_TRY(pl_deal_made(err, &l->deal, l->sizes, count, c->processes));
+    } else {
+        int64_t rows = l->limit - first < rows_a_step(l) ? l->limit - first : rows_a_step(l);
+        if (c->processes == 1 || !c->shuffle) {
+            PL_TRY(pl_deal_in_turn(err, &l->deal, rows, c->processes, c->micro_batch));
+        } else {
+            PL_TRY(pl_grow(err, &l->sizes, &l->size_capacity, (size_t)rows, sizeof *l->sizes));
+            for (int64_t i = 0; i < rows; i++) l->sizes[i] = row_length(l, first + i, NULL);
+            PL_TRY(pl_deal_evenly(err, &l->deal, l->sizes, rows, c->processes, c->micro_batch));
+        }
+    }
+    l->dealt = first;
+    return 0;
+}
+
 int pl_loader_step_at(pl_error *err, pl_loader *l, int64_t step, pl_loader_step *out)
 {
+    int64_t first;
     *out = (pl_loader_step){0};
-    int64_t draw;
-    PL_TRY(find_step(err, l, step, &draw));
-    out->first_row = draw;
-    for (int64_t i = 0; i < l->config.accumulation && draw < l->limit; i++) {
-        int64_t end = micro_end(l, draw), trained;
-        for (; draw < end; draw++) {
-            out->tokens += row_length(l, draw, &trained);
-            out->targets += trained;
-        }
-        out->micro_batches++;
+    PL_TRY(find_step(err, l, step, &first));
+    PL_TRY(deal_out(err, l, first));
+    *out = (pl_loader_step){.first_row = first, .rows = l->deal.rows, .micro_batches = l->deal.micros};
+    for (int64_t i = 0; i < l->deal.rows; i++) {
+        int64_t trained;
+        out->tokens += row_length(l, first + i, &trained);
+        out->targets += trained;
     }
-    out->rows = draw - out->first_row;
     return 0;
 }
 
 int pl_loader_fill(pl_error *err, pl_loader *l, int64_t step, int micro, pl_batch *batch)
 {
-    int64_t draw;
+    int64_t first;
     pl_batch_clear(batch);
-    PL_TRY(find_step(err, l, step, &draw));
-    for (int i = 0; i < micro && draw < l->limit; i++) draw = micro_end(l, draw);
-    if (micro < 0 || micro >= l->config.accumulation || draw >= l->limit) {
+    PL_TRY(find_step(err, l, step, &first));
+    PL_TRY(deal_out(err, l, first));
+    if (micro < 0 || micro >= l->deal.micros) {
         return PL_FAIL(err, PL_EBUG, "step %lld has no micro-batch %d", (long long)step, micro);
     }
-    for (int64_t end = micro_end(l, draw); draw < end; draw++) {
+    const int64_t *starts = l->deal.starts + l->config.process * l->deal.micros + micro;
+    for (int64_t i = starts[0]; i < starts[1]; i++) {
+        int64_t draw = first + l->deal.items[i];
         pl_row row = pl_dataset_row(l->dataset, l->config.part, pl_loader_row(l, draw));
         PL_TRY(pl_batch_append(err, batch, row.ids, row.labels, row.n));
     }
@@ -211,11 +245,12 @@ int pl_loader_find_largest(pl_error *err, pl_loader *l, int64_t first, int64_t e
     for (int64_t step = first; step < end; step++) {
         int64_t draw;
         PL_TRY(find_step(err, l, step, &draw));
-        for (int64_t i = 0; i < l->config.accumulation && draw < l->limit; i++) {
-            int64_t stop = micro_end(l, draw), tokens = 0;
-            if (stop - draw > out->sequences) out->sequences = stop - draw;
-            for (; draw < stop; draw++) {
-                int64_t n = row_length(l, draw, NULL);
+        PL_TRY(deal_out(err, l, draw));
+        for (int b = 0; b < l->deal.processes * l->deal.micros; b++) {
+            int64_t tokens = 0, rows = l->deal.starts[b + 1] - l->deal.starts[b];
+            if (rows > out->sequences) out->sequences = rows;
+            for (int64_t i = l->deal.starts[b]; i < l->deal.starts[b + 1]; i++) {
+                int64_t n = row_length(l, draw + l->deal.items[i], NULL);
                 tokens += n;
                 if (n > out->length) out->length = n;
             }
@@ -282,6 +317,9 @@ static int check(pl_error *err, pl_loader *l)
         return PL_FAIL(err, PL_EUSAGE, "train.accumulation is %lld; it must be 1 or more, and fit 31 bits",
             (long long)c->accumulation);
     }
+    if (c->process < 0 || c->process >= c->processes) {
+        return PL_FAIL(err, PL_EBUG, "rows for process %d of %d", c->process, c->processes);
+    }
     if (!(c->epochs >= 0) || c->epochs * (double)l->rows > 9e18) {
         return PL_FAIL(err, PL_EUSAGE, "train.epochs is %g; it must be more than 0", c->epochs);
     }
@@ -296,6 +334,8 @@ int pl_loader_open(pl_error *err, pl_dataset *dataset, const pl_loader_config *c
     l->config = *config;
     l->rows = pl_dataset_rows(dataset, config->part);
     l->limit = INT64_MAX;
+    l->dealt = -1;
+    if (config->processes == 0) l->config.processes = 1;
     int rc = 0;
     PL_GO(failed, check(err, l));
     if (config->epochs > 0) l->limit = (int64_t)fmax(1, ceil(config->epochs * (double)l->rows - 1e-6));
@@ -316,5 +356,7 @@ void pl_loader_close(pl_loader *l)
     free(l->drawn);
     free(l->block_drawn);
     free(l->starts);
+    free(l->sizes);
+    pl_deal_close(&l->deal);
     free(l);
 }

@@ -5,9 +5,13 @@
    the files; after the last one the next epoch begins, in the middle of a step if need be. With weights, files are
    drawn from in these proportions, each file going through epochs of its own.
 
-   A step takes `accumulation` micro-batches of `micro_batch` rows. With micro_batch_tokens a micro-batch takes rows as
-   long as their tokens stay within that bound instead. With `epochs` the rows end after so many, and the last step may
-   be smaller; else they never end. */
+   A step takes `accumulation` micro-batches of `micro_batch` rows, all processes' together. With micro_batch_tokens a
+   micro-batch takes rows as long as their tokens stay within that bound instead. With `epochs` the rows end after so
+   many, and the last step may be smaller; else they never end.
+
+   Which rows a step has does not depend on how many processes make how many micro-batches of it. They are dealt out so
+   that processes have as many rows and about as many tokens; without shuffling, in turn. All processes have as many
+   steps, and in each as many micro-batches, of which some may be empty in a last step that does not divide. */
 #ifndef PL_DATA_LOADER_H
 #define PL_DATA_LOADER_H
 
@@ -18,7 +22,8 @@ typedef struct pl_loader_config {
     pl_data_part part;
     int64_t micro_batch;        /* rows; >= 1 unless micro_batch_tokens */
     int64_t micro_batch_tokens; /* 0: no such bound */
-    int64_t accumulation;       /* >= 1 */
+    int64_t accumulation;       /* micro-batches of a step, >= 1 */
+    int processes, process;     /* of how many this one is which; 0: one alone */
     double epochs;              /* 0: endless */
     bool shuffle;
     uint64_t seed;
@@ -36,20 +41,20 @@ void pl_loader_close(pl_loader *loader); /* NULL is fine */
 /* Steps until the rows end; INT64_MAX if they never do. */
 int pl_loader_steps(pl_error *err, pl_loader *loader, int64_t *out);
 
-/* What a step holds. Steps count from 0. PL_EBUG for a step after the end. */
+/* What a step holds, all processes' parts together. Steps count from 0. PL_EBUG for a step after the end. */
 typedef struct pl_loader_step {
     int64_t first_row; /* how many rows were drawn before */
     int64_t rows, tokens;
-    int64_t targets; /* over all its micro-batches: what the loss is divided by */
-    int micro_batches;
+    int64_t targets;   /* over all its micro-batches: what the loss is divided by */
+    int micro_batches; /* of each process */
 } pl_loader_step;
 int pl_loader_step_at(pl_error *err, pl_loader *loader, int64_t step, pl_loader_step *out);
 
-/* Clears the batch and puts the rows of a step's micro-batch `micro` (from 0) into it. */
+/* Clears the batch and puts the rows of this process's micro-batch `micro` (from 0) of a step into it. */
 int pl_loader_fill(pl_error *err, pl_loader *loader, int64_t step, int micro, pl_batch *batch);
 
-/* The largest micro-batches of the steps [first, end): how many tokens and sequences one has at most, and the longest
-   sequence; each may come from another one. What a batch must hold, and what a plan counts with. */
+/* The largest micro-batches of the steps [first, end), of any process: how many tokens and sequences one has at most,
+   and the longest sequence; each may come from another one. What a batch must hold, and what a plan counts with. */
 typedef struct pl_loader_largest {
     int64_t tokens, sequences, length;
 } pl_loader_largest;

@@ -210,6 +210,67 @@ static void test_token_bound(void **state)
     }
 }
 
+/* The first ids of one process's rows in a step. */
+static int64_t process_rows(const pl_loader_config *config, int process, int64_t step, int32_t *ids, int *micros)
+{
+    pl_loader_config own = *config;
+    pl_batch batch;
+    pl_loader_step info;
+    pl_loader_largest largest;
+    int64_t n = 0;
+    own.process = process;
+    pl_loader *l = open_loader(rows, &own);
+    assert_int_equal(pl_loader_step_at(&err, l, step, &info), 0);
+    assert_int_equal(pl_loader_find_largest(&err, l, step, step + 1, &largest), 0);
+    assert_int_equal(pl_batch_open(&err, &batch, largest.tokens, (int)largest.sequences), 0);
+    for (int m = 0; m < info.micro_batches; m++) {
+        assert_int_equal(pl_loader_fill(&err, l, step, m, &batch), 0);
+        for (int i = 0; i < batch.nsequences; i++) ids[n++] = batch.ids[batch.sequences[i].q_begin];
+    }
+    *micros = info.micro_batches;
+    pl_batch_close(&batch);
+    pl_loader_close(l);
+    return n;
+}
+
+/* A step has the same rows however many processes make it, and all of them make as many micro-batches; the rows that
+   are left at the end are all used. */
+static void test_processes(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 4; way++) {
+        pl_loader_config alone = {.micro_batch = 2, .accumulation = 12, .epochs = 1, .shuffle = way % 2, .seed = 5};
+        if (way >= 2) alone.micro_batch_tokens = 20;
+        pl_loader *l = open_loader(rows, &alone);
+        int64_t steps;
+        assert_int_equal(pl_loader_steps(&err, l, &steps), 0);
+        for (int processes = 2; processes <= 12; processes++) {
+            pl_loader_config shared = alone;
+            shared.processes = processes;
+            for (int64_t step = 0; step < steps; step++) {
+                int32_t whole[ROWS], part[ROWS];
+                int sizes[16], micros, first_micros = 0;
+                bool seen[ROWS] = {false};
+                int64_t n = step_rows(l, step, whole, sizes), sum = 0;
+                for (int p = 0; p < processes; p++) {
+                    int64_t mine = process_rows(&shared, p, step, part, &micros);
+                    if (p == 0) first_micros = micros;
+                    assert_int_equal(micros, first_micros);
+                    for (int64_t i = 0; i < mine; i++) {
+                        assert_false(seen[part[i]]);
+                        seen[part[i]] = true;
+                        if (way == 0) assert_int_equal(part[i], whole[0] + i * processes + p);
+                    }
+                    sum += mine;
+                }
+                assert_int_equal(sum, n);
+                for (int64_t i = 0; i < n; i++) assert_true(seen[whole[i]]);
+            }
+        }
+        pl_loader_close(l);
+    }
+}
+
 /* Draws so many rows; counts those of each file, and checks that each file goes through its rows epoch by epoch. */
 static void draw(pl_loader *l, int64_t from, int64_t count, int64_t per_file[3], bool in_order)
 {
@@ -311,6 +372,7 @@ int main(void)
         cmocka_unit_test(test_epochs),
         cmocka_unit_test(test_shuffle),
         cmocka_unit_test(test_token_bound),
+        cmocka_unit_test(test_processes),
         cmocka_unit_test(test_weights),
         cmocka_unit_test(test_refused),
     };
