@@ -13,6 +13,9 @@ typedef struct cli_run {
     pl_config config;        /* defaults, the run file and flags; checked, but for init and inspect */
     const char **positional; /* what is not a flag, the run file left out */
     int npositional;
+    int argc; /* of the program */
+    char **argv;
+    pl_comm *world; /* the processes that were started together; NULL: this one alone */
 } cli_run;
 
 typedef struct cli_command {
@@ -23,6 +26,7 @@ typedef struct cli_command {
     const char *text;      /* a paragraph, wrapped by help */
     bool run_file;         /* one positional argument is a run file */
     bool checked;          /* pl_config_check comes first */
+    bool shared;           /* several processes can do it together */
     int (*main)(pl_error *err, cli_run *run);
 } cli_command;
 
@@ -37,6 +41,21 @@ int cli_generate(pl_error *err, cli_run *run);
 int cli_eval(pl_error *err, cli_run *run);
 int cli_merge(pl_error *err, cli_run *run);
 int cli_inspect(pl_error *err, cli_run *run);
+
+/* How many processes a launcher (mpiexec, srun) started with this one, by its environment, and which this is. */
+typedef struct cli_launch {
+    int rank, size;
+} cli_launch;
+cli_launch cli_launched(void);
+/* Opens the world where there are several, and hands it to the configuration. */
+int cli_open_world(pl_error *err, cli_run *run);
+/* PL_EUSAGE where there are several, for a command that one process does; the first alone returns. */
+int cli_refuse_others(pl_error *err);
+/* With --ranks above 1 the program starts again as so many processes; returns where it need not, or cannot. */
+int cli_start_ranks(pl_error *err, const cli_run *run);
+/* After everything. An error that not all processes know of ends all of them; of one that they know the first alone
+   returns. */
+void cli_close_world(const pl_error *err, cli_run *run, int rc);
 
 /* Help as wide as the terminal, between 72 and 120 columns; `width` 0 asks the terminal. Appended to out. */
 int cli_help(pl_error *err, int width, pl_buf *out);

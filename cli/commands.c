@@ -23,6 +23,7 @@ const cli_command cli_commands[] = {
                 "The same command again goes on where a run was stopped.",
         .run_file = true,
         .checked = true,
+        .shared = true,
         .main = cli_train},
     {.name = "plan",
         .bit = PL_CMD_PLAN,

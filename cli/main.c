@@ -36,19 +36,31 @@ static int read_run_file(pl_error *err, const cli_command *command, cli_run *run
     return pl_config_read(err, &run->config, run->positional[0]);
 }
 
-static int run_command(pl_error *err, const cli_command *command, int argc, char *const *argv)
+/* What the command line and the run file say. */
+static int read_arguments(pl_error *err, const cli_command *command, cli_run *run)
 {
-    if (wants_help(argc, argv)) return print_help(err, command, stdout);
-    cli_run run = {0};
+    PL_TRY(pl_config_flags(
+        err, &run->config, command->bit, run->argc - 2, run->argv + 2, run->positional, &run->npositional));
+    PL_TRY(read_run_file(err, command, run));
+    return command->checked ? pl_config_check(err, &run->config, command->bit) : 0;
+}
+
+static int run_command(pl_error *err, const cli_command *command, int argc, char **argv)
+{
+    if (wants_help(argc - 2, argv + 2)) return print_help(err, command, stdout);
+    cli_run run = {.argc = argc, .argv = argv};
     int rc = pl_calloc(err, (size_t)argc + 1, sizeof *run.positional, &run.positional);
     PL_TRY(rc);
     PL_GO(done, pl_config_open(err, &run.config));
-    PL_GO(done, pl_config_flags(err, &run.config, command->bit, argc, argv, run.positional, &run.npositional));
-    PL_GO(done, read_run_file(err, command, &run));
-    if (command->checked) PL_GO(done, pl_config_check(err, &run.config, command->bit));
+    PL_GO(done, command->shared ? cli_open_world(err, &run) : cli_refuse_others(err));
+    rc = read_arguments(err, command, &run);
+    if (rc == 0 && command->shared) rc = cli_start_ranks(err, &run);
+    if (run.world) rc = pl_comm_agree(err, run.world, rc);
+    if (rc < 0) goto done;
     if (command->checked) cli_give_way();
     rc = command->main(err, &run);
 done:
+    cli_close_world(err, &run, rc);
     pl_config_close(&run.config);
     free(run.positional);
     return rc;
@@ -110,7 +122,7 @@ int main(int argc, char **argv)
     json_set_alloc_funcs(allocate_json, free);
     pl_error err = {0};
     const cli_command *command = argc > 1 ? cli_find_command(argv[1]) : NULL;
-    int rc = command ? run_command(&err, command, argc - 2, argv + 2) : general(&err, argc, argv);
+    int rc = command ? run_command(&err, command, argc, argv) : general(&err, argc, argv);
     if (rc == 0 && (fflush(stdout) != 0 || ferror(stdout))) {
         rc = PL_FAIL(&err, PL_EIO, "the result could not be written to standard output: %s", strerror(errno));
     }

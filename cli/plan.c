@@ -8,13 +8,18 @@ static int print_json(pl_error *err, const pl_plan *p)
     for (int tag = 0; memory && tag < PL_MEM_TAG_COUNT; tag++) {
         json_object_set_new(memory, pl_mem_tag_name((pl_mem_tag)tag), json_integer((json_int_t)p->bytes[tag]));
     }
-    json_t *json = json_pack("{s:o, s:I, s:I, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:f, s:f, s:f, s:f}",
-        "memory_bytes", memory, "peak_bytes", (json_int_t)p->total, "available_bytes", (json_int_t)p->available, "fits",
-        (int)p->fits, "trainable_parameters", (json_int_t)p->trainable, "all_parameters", (json_int_t)p->all, "steps",
-        (json_int_t)p->steps, "rows", (json_int_t)p->rows, "tokens", (json_int_t)p->tokens, "micro_batch_tokens",
-        (json_int_t)p->micro_tokens, "micro_batch_rows", (json_int_t)p->micro_rows, "micro_batches", p->micro_batches,
-        "step_flops", p->step_flops, "gemm_flops", p->gemm_flops, "attention_flops", p->attention_flops, "other_flops",
-        p->other_flops);
+    json_t *sent = json_object();
+    for (int kind = 0; sent && kind < PL_TRAFFIC_COUNT; kind++) {
+        json_object_set_new(sent, pl_traffic_name((pl_traffic_kind)kind), json_integer((json_int_t)p->sent[kind]));
+    }
+    json_t *json = json_pack(
+        "{s:i, s:o, s:o, s:I, s:I, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:f, s:f, s:f, s:f}", "processes",
+        p->processes, "sent_bytes", sent, "memory_bytes", memory, "peak_bytes", (json_int_t)p->total, "available_bytes",
+        (json_int_t)p->available, "fits", (int)p->fits, "trainable_parameters", (json_int_t)p->trainable,
+        "all_parameters", (json_int_t)p->all, "steps", (json_int_t)p->steps, "rows", (json_int_t)p->rows, "tokens",
+        (json_int_t)p->tokens, "micro_batch_tokens", (json_int_t)p->micro_tokens, "micro_batch_rows",
+        (json_int_t)p->micro_rows, "micro_batches", p->micro_batches, "step_flops", p->step_flops, "gemm_flops",
+        p->gemm_flops, "attention_flops", p->attention_flops, "other_flops", p->other_flops);
     return cli_print_json(err, json);
 }
 
@@ -44,6 +49,11 @@ static void print_text(const pl_plan *p)
         p->micro_batches == 1 ? "" : "es", (long long)p->micro_rows, (long long)p->micro_tokens);
     printf("             %.1f GFLOP: %.1f matrix products, %.1f attention, %.1f else\n", p->step_flops / 1e9,
         p->gemm_flops / 1e9, p->attention_flops / 1e9, p->other_flops / 1e9);
+    for (int kind = 0; kind < PL_TRAFFIC_COUNT && p->processes > 1; kind++) {
+        printf("%-12s %.3f MiB of %s\n", kind ? "" : "sends", (double)p->sent[kind] / 0x1p20,
+            pl_traffic_name((pl_traffic_kind)kind));
+    }
+    if (p->processes > 1) printf("             (each of %d processes)\n", p->processes);
     if (p->steps > 0)
         printf("the run      %lld steps, %.4g GFLOP\n", (long long)p->steps, (double)p->steps * p->step_flops / 1e9);
 }

@@ -23,7 +23,8 @@ int cli_train(pl_error *err, cli_run *run)
     cli_progress progress;
     cli_progress_open(&progress, stderr, run->config.log.every);
     cli_catch_signals();
-    pl_log log = {.sink = on_message, .user = &progress};
+    bool tells = !run->world || pl_world_rank(run->world) == 0;
+    pl_log log = {.sink = tells ? on_message : NULL, .user = &progress};
     pl_train_observer observer = {.user = &progress, .step = on_step, .stop = on_question};
     int rc = pl_train(err, &log, &run->config, &observer);
     if (rc == 0) pl_logf(&log, PL_LOG_INFO, "the result is in %s", run->config.output);

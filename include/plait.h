@@ -51,6 +51,36 @@ PL_API const char *pl_error_name(int code); /* "PL_EINPUT"; never NULL */
 
 PL_API const char *pl_version(void); /* of the library that runs; PL_VERSION is that of the header */
 
+/* ---- The processes of a run -------------------------------------------------------------------------------------- */
+
+/* What processes send each other: constant, name in reports. */
+#define PL_TRAFFIC_LIST(X)                                                                                             \
+    X(PL_TRAFFIC_GRADIENTS, "gradients")   /* to be summed over the data's parts */                                    \
+    X(PL_TRAFFIC_PARAMETERS, "parameters") /* gathered from those who keep them */                                     \
+    X(PL_TRAFFIC_CONTROL, "control")       /* norms, losses, agreements: little */
+
+typedef enum pl_traffic_kind {
+#define X(kind, name) kind,
+    PL_TRAFFIC_LIST(X)
+#undef X
+        PL_TRAFFIC_COUNT
+} pl_traffic_kind;
+
+PL_API const char *pl_traffic_name(pl_traffic_kind kind);
+
+/* The processes that mpiexec or srun started together, as this one of them sees them. */
+typedef struct pl_comm pl_comm;
+
+/* Begins MPI, unless the program has done so. Every process calls it. PL_EUNSUPPORTED in a build without MPI. */
+PL_API int pl_world_open(pl_error *err, pl_comm **out);
+PL_API void pl_world_close(pl_comm *world); /* NULL is fine */
+PL_API int pl_world_rank(const pl_comm *world);
+PL_API int pl_world_size(const pl_comm *world);
+/* Ends all processes, when this one has met an error that the others do not know of and would wait for it in vain. */
+PL_API void pl_world_abort(pl_comm *world, int status);
+/* Whether all processes know of the error that a call has ended with, and end with it; else see pl_world_abort. */
+PL_API bool pl_world_agreed(const pl_comm *world);
+
 /* ---- A run's description ----------------------------------------------------------------------------------------- */
 
 /* Every field of docs/configuration.md, at its default to begin with. */
@@ -62,6 +92,9 @@ PL_API void pl_config_delete(pl_config *config); /* NULL is fine */
 PL_API int pl_config_read(pl_error *err, pl_config *config, const char *path);
 /* Sets a field as its flag would, "lora.r" to "16". A list that is set again grows. */
 PL_API int pl_config_set(pl_error *err, pl_config *config, const char *name, const char *value);
+/* The processes that carry the run out together, each by the same calls; NULL, as at first: this one alone. The world
+   outlives the configuration. */
+PL_API void pl_config_set_world(pl_config *config, pl_comm *world);
 /* Writes the run file, with every field that applies and a comment each. */
 PL_API int pl_config_write(pl_error *err, const pl_config *config, const char *path);
 
@@ -116,34 +149,6 @@ typedef enum pl_mem_tag {
 
 PL_API const char *pl_mem_tag_name(pl_mem_tag tag);
 
-/* ---- The processes of a run -------------------------------------------------------------------------------------- */
-
-/* What processes send each other: constant, name in reports. */
-#define PL_TRAFFIC_LIST(X)                                                                                             \
-    X(PL_TRAFFIC_GRADIENTS, "gradients")   /* to be summed over the data's parts */                                    \
-    X(PL_TRAFFIC_PARAMETERS, "parameters") /* gathered from those who keep them */                                     \
-    X(PL_TRAFFIC_CONTROL, "control")       /* norms, losses, agreements: little */
-
-typedef enum pl_traffic_kind {
-#define X(kind, name) kind,
-    PL_TRAFFIC_LIST(X)
-#undef X
-        PL_TRAFFIC_COUNT
-} pl_traffic_kind;
-
-PL_API const char *pl_traffic_name(pl_traffic_kind kind);
-
-/* The processes that mpiexec or srun started together, as this one of them sees them. */
-typedef struct pl_comm pl_comm;
-
-/* Begins MPI, unless the program has done so. Every process calls it. PL_EUNSUPPORTED in a build without MPI. */
-PL_API int pl_world_open(pl_error *err, pl_comm **out);
-PL_API void pl_world_close(pl_comm *world); /* NULL is fine */
-PL_API int pl_world_rank(const pl_comm *world);
-PL_API int pl_world_size(const pl_comm *world);
-/* Ends all processes, when this one has met an error that the others do not know of and would wait for it in vain. */
-PL_API void pl_world_abort(pl_comm *world, int status);
-
 /* ---- What can be done -------------------------------------------------------------------------------------------- */
 
 /* Each of these first checks the configuration for its purpose and fills in the defaults that depend on other fields.
@@ -163,8 +168,10 @@ typedef struct pl_plan {
     int64_t trainable, all;                                      /* parameters */
     int64_t steps, rows, tokens;                                 /* of the run; of the data, in one round */
     int64_t micro_tokens, micro_rows;                            /* of the largest micro-batch */
+    int processes;                                               /* planned for; all figures are each one's */
     int micro_batches;                                           /* of a step */
-    double step_flops, gemm_flops, attention_flops, other_flops; /* of the first step */
+    double step_flops, gemm_flops, attention_flops, other_flops; /* of a step */
+    int64_t sent[PL_TRAFFIC_COUNT];                              /* bytes in a step */
 } pl_plan;
 
 /* Plans what pl_train would do, by a dry run of the program itself: nothing is estimated by formula. With data, the

@@ -58,55 +58,6 @@ int pl_checkpoint_latest(pl_error *err, const char *output, int64_t *step)
 
 /* ---- writing ---- */
 
-typedef struct moment_reader {
-    pl_device *device;
-    pl_tensor tensor;
-} moment_reader;
-
-static int read_moment(pl_error *err, void *user, int64_t first, int64_t count, void *out)
-{
-    (void)err;
-    const moment_reader *r = user;
-    r->device->ops->copy_out(r->device, out, (const char *)r->tensor.data + first * 4, count * 4);
-    return 0;
-}
-
-static int write_moments(pl_error *err, pl_session *s, const char *folder)
-{
-    int n = 0, rc = 0;
-    size_t most = 2 * (size_t)s->model->nparams;
-    pl_st_source *sources = NULL;
-    moment_reader *readers = NULL;
-    char **names = NULL, *path = NULL;
-    pl_st_writer *writer = NULL;
-    PL_GO(done, pl_calloc(err, most, sizeof *sources, &sources));
-    PL_GO(done, pl_calloc(err, most, sizeof *readers, &readers));
-    PL_GO(done, pl_calloc(err, most, sizeof *names, &names));
-    for (size_t i = 0; i < most; i++) {
-        const pl_param *p = s->model->params[i / 2];
-        pl_tensor t = pl_store_state(pl_engine_store(s->engine), p, i % 2 ? PL_STATE_MOMENT2 : PL_STATE_MOMENT1);
-        if (pl_tensor_none(t)) continue;
-        PL_GO(done, pl_format(err, &names[n], "moment%d.%s", (int)(i % 2) + 1, p->name));
-        readers[n] = (moment_reader){s->device, t};
-        sources[n] = (pl_st_source){.spec = {.name = names[n], .dtype = PL_F32, .ndim = p->ndim},
-            .given = PL_F32,
-            .read = read_moment,
-            .user = &readers[n]};
-        for (int d = 0; d < p->ndim; d++) sources[n].spec.shape[d] = p->shape[d];
-        n++;
-    }
-    PL_GO(done, pl_path_join(err, folder, "optimizer.safetensors", &path));
-    PL_GO(done, pl_st_write(err, path, sources, n, NULL, &writer));
-    rc = pl_st_writer_commit(err, writer);
-done:
-    for (int i = 0; names && i < n; i++) free(names[i]);
-    free(sources);
-    free(readers);
-    free(names);
-    free(path);
-    return rc;
-}
-
 static int hash_piece(pl_error *err, void *user, const void *bytes, size_t size)
 {
     (void)err;
@@ -156,9 +107,9 @@ static int write_state(pl_error *err, const char *folder, const pl_progress_stat
     json_t *files = json_object(), *json = NULL;
     int rc = files ? hash_all(err, folder, files) : PL_FAIL_NOMEM(err);
     if (rc < 0) goto done;
-    json = json_pack("{s:i, s:I, s:I, s:I, s:I, s:O}", "format", FORMAT, "step", (json_int_t)state->step, "targets",
-        (json_int_t)state->targets, "best_step", (json_int_t)state->best_step, "worse", (json_int_t)state->worse,
-        "files", files);
+    json = json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:O}", "format", FORMAT, "step", (json_int_t)state->step,
+        "targets", (json_int_t)state->targets, "micro_batches", (json_int_t)state->micro_batches, "best_step",
+        (json_int_t)state->best_step, "worse", (json_int_t)state->worse, "files", files);
     if (!json) {
         rc = PL_FAIL_NOMEM(err);
         goto done;
@@ -193,48 +144,82 @@ static int prune(pl_error *err, const char *output, int64_t keep)
     return 0;
 }
 
+/* The names of a checkpoint's folders. */
+typedef struct place {
+    char *folder, *aside, *parent;
+} place;
+
+static int find_place(pl_error *err, const char *output, int64_t step, place *p)
+{
+    PL_TRY(folder_name(err, output, step, "", &p->folder));
+    PL_TRY(folder_name(err, output, step, ".tmp", &p->aside));
+    return pl_path_join(err, output, "checkpoints", &p->parent);
+}
+
+static int begin_aside(pl_error *err, const place *p)
+{
+    PL_TRY(pl_dir_remove(err, p->aside));
+    return pl_dir_make(err, p->aside);
+}
+
+/* The tensors are there: the rest, and into place. */
+static int finish(pl_error *err, const place *p, const char *output, const pl_progress_state *state, int64_t keep)
+{
+    PL_TRY(write_state(err, p->aside, state));
+    PL_TRY(pl_dir_sync(err, p->aside));
+    PL_TRY(pl_dir_remove(err, p->folder)); /* of the same step, as when a run begins again from an earlier one */
+    if (rename(p->aside, p->folder) != 0) {
+        return PL_FAIL(err, PL_EIO, "%s: cannot be renamed into place: %s", p->aside, strerror(errno));
+    }
+    PL_TRY(pl_dir_sync(err, p->parent));
+    return prune(err, output, keep);
+}
+
+static int write_tensors(pl_error *err, pl_session *session, const place *p)
+{
+    char *moments;
+    PL_TRY(pl_save_result(err, session, p->aside, PL_F32));
+    int rc = pl_path_join(err, p->aside, "optimizer.safetensors", &moments);
+    PL_TRY(pl_session_agree(err, session, rc));
+    rc = pl_save_moments(err, session, moments);
+    free(moments);
+    return rc;
+}
+
 int pl_checkpoint_write(
     pl_error *err, pl_session *session, const char *output, const pl_progress_state *state, int64_t keep)
 {
-    char *folder = NULL, *aside = NULL, *parent = NULL;
-    int rc;
-    PL_GO(done, folder_name(err, output, state->step, "", &folder));
-    PL_GO(done, folder_name(err, output, state->step, ".tmp", &aside));
-    PL_GO(done, pl_path_join(err, output, "checkpoints", &parent));
-    PL_GO(done, pl_dir_remove(err, aside));
-    PL_GO(done, pl_dir_make(err, aside));
-    PL_GO(done, pl_save_result(err, session, aside, PL_F32));
-    PL_GO(done, write_moments(err, session, aside));
-    PL_GO(done, write_state(err, aside, state));
-    PL_GO(done, pl_dir_sync(err, aside));
-    PL_GO(done, pl_dir_remove(err, folder)); /* of the same step, as when a run begins again from an earlier one */
-    if (rename(aside, folder) != 0) {
-        rc = PL_FAIL(err, PL_EIO, "%s: cannot be renamed into place: %s", aside, strerror(errno));
-        goto done;
-    }
-    PL_GO(done, pl_dir_sync(err, parent));
-    rc = prune(err, output, keep);
+    place p = {0};
+    int rc = find_place(err, output, state->step, &p);
+    if (rc == 0 && pl_session_leads(session)) rc = begin_aside(err, &p);
+    PL_GO(done, pl_session_agree(err, session, rc));
+    PL_GO(done, write_tensors(err, session, &p));
+    if (pl_session_leads(session)) rc = finish(err, &p, output, state, keep);
+    rc = pl_session_agree(err, session, rc);
 done:
-    if (rc < 0 && aside) {
+    if (rc < 0 && p.aside && pl_session_leads(session)) {
         pl_error ignored = {0};
-        pl_dir_remove(&ignored, aside);
+        pl_dir_remove(&ignored, p.aside);
     }
-    free(folder);
-    free(aside);
-    free(parent);
+    free(p.folder);
+    free(p.aside);
+    free(p.parent);
     return rc;
 }
 
 /* ---- loading ---- */
 
-static int check_files(pl_error *err, const char *folder, const json_t *files)
+/* The files are shared out among the processes, of which this one is number `process`. */
+static int check_files(pl_error *err, const char *folder, const json_t *files, int process, int processes)
 {
     const char *name;
     json_t *value;
+    int number = 0;
     if (!json_is_object(files)) return PL_FAIL(err, PL_EINPUT, "%s/state.json: has no list of files", folder);
     json_object_foreach((json_t *)files, name, value)
     {
         char text[33];
+        if (number++ % processes != process) continue;
         PL_TRY(hash_file(err, folder, name, text));
         if (json_is_string(value) && strcmp(text, json_string_value(value)) == 0) continue;
         return PL_FAIL(err, PL_EINPUT, "%s/%s: is damaged: its content is not what was written", folder, name);
@@ -242,7 +227,8 @@ static int check_files(pl_error *err, const char *folder, const json_t *files)
     return 0;
 }
 
-static int read_state(pl_error *err, const char *folder, pl_progress_state *state)
+/* `files`: the list of files is wanted too, to be released. */
+static int read_state(pl_error *err, const char *folder, pl_progress_state *state, json_t **files)
 {
     char *path;
     json_t *json;
@@ -262,20 +248,30 @@ static int read_state(pl_error *err, const char *folder, pl_progress_state *stat
     }
     PL_GO(done, pl_json_int(err, path, json, "step", &state->step));
     PL_GO(done, pl_json_int(err, path, json, "targets", &state->targets));
+    PL_GO(done, pl_json_int(err, path, json, "micro_batches", &state->micro_batches));
     PL_GO(done, pl_json_int(err, path, json, "best_step", &state->best_step));
     PL_GO(done, pl_json_int(err, path, json, "worse", &state->worse));
     PL_GO(done, pl_json_real(err, path, json, "best_loss", &state->best_loss));
-    rc = check_files(err, folder, json_object_get(json, "files"));
+    if (files) *files = json_incref(json_object_get(json, "files"));
 done:
     json_decref(json);
     free(path);
     return rc;
 }
 
-/* Copies a file's tensor into a state of the store, of which both must have the same shape. */
+int pl_checkpoint_peek(pl_error *err, const char *output, int64_t step, pl_progress_state *state)
+{
+    char *folder;
+    PL_TRY(folder_name(err, output, step, "", &folder));
+    int rc = read_state(err, folder, state, NULL);
+    free(folder);
+    return rc;
+}
+
+/* Copies what this process keeps of a tensor from a file into a state of the store; the shapes must be the same. */
 static int load_tensor(pl_error *err, pl_session *s, const pl_st_tensor *t, const pl_param *p, pl_state state)
 {
-    pl_tensor to = pl_store_state(pl_engine_store(s->engine), p, state);
+    pl_part to = pl_store_part(pl_engine_store(s->engine), p, state);
     bool same = t->ndim == p->ndim;
     for (int d = 0; d < p->ndim && same; d++) same = t->shape[d] == p->shape[d];
     if (!same || t->dtype != PL_F32 || !t->known) {
@@ -283,10 +279,11 @@ static int load_tensor(pl_error *err, pl_session *s, const pl_st_tensor *t, cons
         return PL_FAIL(err, PL_EINPUT, "%s: tensor %s is %s, which does not fit this run's model", t->file, t->name,
             pl_st_describe(t, text));
     }
-    for (int64_t at = 0; at < (int64_t)t->bytes; at += LOADED) {
-        int64_t n = (int64_t)t->bytes - at < LOADED ? (int64_t)t->bytes - at : LOADED;
-        const char *from = (const char *)t->data + at;
-        s->device->ops->copy_in(s->device, (char *)to.data + at, from, n);
+    int64_t bytes = pl_tensor_bytes(to.values);
+    for (int64_t at = 0; at < bytes; at += LOADED) {
+        int64_t n = bytes - at < LOADED ? bytes - at : LOADED;
+        const char *from = (const char *)t->data + 4 * to.first + at;
+        s->device->ops->copy_in(s->device, (char *)to.values.data + at, from, n);
         pl_map_forget(t->map, from, (size_t)n);
     }
     return 0;
@@ -297,7 +294,7 @@ static int load_masters(pl_error *err, pl_session *s, pl_weights *w)
     for (int i = 0; i < s->model->nparams; i++) {
         const pl_param *p = s->model->params[i];
         const pl_st_tensor *t = NULL;
-        if (pl_tensor_none(pl_store_state(pl_engine_store(s->engine), p, PL_STATE_MASTER))) continue;
+        if (!pl_store_has(pl_engine_store(s->engine), p, PL_STATE_MASTER)) continue;
         if (s->has_adapter) {
             PL_TRY(pl_adapter_find_param(err, w, s->model, p, &t));
         } else {
@@ -306,7 +303,7 @@ static int load_masters(pl_error *err, pl_session *s, pl_weights *w)
         if (!t) return PL_FAIL(err, PL_EINPUT, "the checkpoint has no %s: it is of another model", p->name);
         PL_TRY(load_tensor(err, s, t, p, PL_STATE_MASTER));
     }
-    return pl_store_refresh(pl_engine_store(s->engine));
+    return 0;
 }
 
 static int load_moments(pl_error *err, pl_session *s, const pl_safetensors *file)
@@ -314,7 +311,7 @@ static int load_moments(pl_error *err, pl_session *s, const pl_safetensors *file
     for (int i = 0; i < 2 * s->model->nparams; i++) {
         const pl_param *p = s->model->params[i / 2];
         pl_state state = i % 2 ? PL_STATE_MOMENT2 : PL_STATE_MOMENT1;
-        if (pl_tensor_none(pl_store_state(pl_engine_store(s->engine), p, state))) continue;
+        if (!pl_store_has(pl_engine_store(s->engine), p, state)) continue;
         char *name;
         PL_TRY(pl_format(err, &name, "moment%d.%s", i % 2 + 1, p->name));
         const pl_st_tensor *t = pl_safetensors_find(file, name);
@@ -328,10 +325,12 @@ static int load_moments(pl_error *err, pl_session *s, const pl_safetensors *file
 static int load(pl_error *err, pl_session *s, const char *folder, pl_progress_state *state)
 {
     char *tensors = NULL, *moments = NULL;
+    json_t *files = NULL;
     pl_weights *w = NULL;
     pl_safetensors *file = NULL;
     int rc;
-    PL_GO(done, read_state(err, folder, state));
+    PL_GO(done, read_state(err, folder, state, &files));
+    PL_GO(done, check_files(err, folder, files, s->process, s->comm ? s->processes : 1));
     if (s->has_adapter) {
         PL_GO(done, pl_path_join(err, folder, "adapter_model.safetensors", &tensors));
         PL_GO(done, pl_weights_open_file(err, tensors, &w));
@@ -345,6 +344,7 @@ static int load(pl_error *err, pl_session *s, const char *folder, pl_progress_st
 done:
     pl_safetensors_close(file);
     pl_weights_close(w);
+    json_decref(files);
     free(tensors);
     free(moments);
     return rc;
@@ -352,9 +352,10 @@ done:
 
 int pl_checkpoint_load(pl_error *err, pl_session *session, const char *output, int64_t step, pl_progress_state *state)
 {
-    char *folder;
-    PL_TRY(folder_name(err, output, step, "", &folder));
-    int rc = load(err, session, folder, state);
+    char *folder = NULL;
+    PL_TRY(pl_session_agree(err, session, folder_name(err, output, step, "", &folder)));
+    int rc = pl_session_agree(err, session, load(err, session, folder, state));
+    if (rc == 0) rc = pl_store_refresh(pl_engine_store(session->engine));
     if (rc < 0) {
         int64_t earlier;
         pl_error ignored = {0};

@@ -1,7 +1,11 @@
 /* Checkpoints: OUTPUT/checkpoints/step-00000100 holds all that a run needs to go on exactly: the result so far in f32,
    as its users load it (a PEFT adapter or a Hugging Face folder), the optimizer's moments (optimizer.safetensors:
    moment1.NAME, moment2.NAME) and state.json, which also has the checksum of every other file. A folder is written
-   aside, synced and renamed: it exists whole or not at all. */
+   aside, synced and renamed: it exists whole or not at all.
+
+   The processes of a run write their shares of the tensors into the same files, which have the same bytes however many
+   they are and whatever is sharded; and each reads what it keeps. So any number of processes goes on from any other's.
+ */
 #ifndef PL_API_CHECKPOINT_H
 #define PL_API_CHECKPOINT_H
 
@@ -11,20 +15,24 @@
 typedef struct pl_progress_state {
     int64_t step;             /* optimizer steps done */
     int64_t targets;          /* trained tokens so far */
+    int64_t micro_batches;    /* of a full step, all processes' together */
     double best_loss;         /* of validation; NaN before the first */
     int64_t best_step, worse; /* evaluations since without a better one */
 } pl_progress_state;
 
-/* Writes checkpoints/step-N, then removes all but the latest `keep` (0: all stay). A write that fails leaves what was
-   there. */
+/* Collective over the session's processes. Writes checkpoints/step-N, then removes all but the latest `keep` (0: all
+   stay). A write that fails leaves what was there. */
 int pl_checkpoint_write(
     pl_error *err, pl_session *session, const char *output, const pl_progress_state *state, int64_t keep);
 
 /* The latest checkpoint's step in OUTPUT; -1: none. Folders that were being written are no checkpoints. */
 int pl_checkpoint_latest(pl_error *err, const char *output, int64_t *step);
 
-/* Loads checkpoint `step` into the session's engine. PL_EINPUT when a file is damaged or is of another model; the
-   message names it, and the earlier checkpoint that can be gone on from. */
+/* What checkpoint `step` remembers, without a look at its other files. */
+int pl_checkpoint_peek(pl_error *err, const char *output, int64_t step, pl_progress_state *state);
+
+/* Collective. Loads checkpoint `step` into the session's engine. PL_EINPUT when a file is damaged or is of another
+   model; the message names it, and the earlier checkpoint that can be gone on from. */
 int pl_checkpoint_load(pl_error *err, pl_session *session, const char *output, int64_t step, pl_progress_state *state);
 
 #endif

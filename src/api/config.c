@@ -92,6 +92,11 @@ const pl_field *pl_config_find(const char *name)
     return NULL;
 }
 
+void pl_config_set_world(pl_config *config, pl_comm *world)
+{
+    config->world = world;
+}
+
 int pl_config_set(pl_error *err, pl_config *config, const char *name, const char *value)
 {
     const pl_field *field = pl_config_find(name);

@@ -4,6 +4,7 @@
 #define PL_API_CONFIG_H
 
 #include "api/field.h"
+#include "comm/comm.h"
 #include "data/dataset.h"
 #include "model/lora_config.h"
 #include "train/lr.h"
@@ -80,6 +81,10 @@ struct pl_config {
         int64_t budget;    /* bytes; 0: none */
     } memory;
     struct {
+        int64_t zero, prefetch, bucket_mb; /* as pl_sharding has them */
+        bool sync_each_batch;
+    } parallel;
+    struct {
         int64_t every; /* steps; 0: at the end and when stopped */
         int64_t keep;  /* 0: all */
         bool best;
@@ -95,6 +100,9 @@ struct pl_config {
         double temperature, top_p, min_p, repetition_penalty;
     } generate;
     bool json;
+    int64_t ranks;  /* processes to start, or to plan for */
+    pl_comm *world; /* those that carry the run out; NULL: this one alone */
+    int cores;      /* this process's part of its machine's; 0: not shared with others of the run */
 
     char *file; /* the file that was read, NULL if none */
 #define PL_CONFIG_MAX_FIELDS 160

@@ -104,13 +104,22 @@ done:
 
 /* ---- order ---- */
 
-static int open_loader(
-    pl_error *err, const pl_config *c, pl_dataset *dataset, pl_data_part part, bool training, pl_loader **out)
+pl_portion pl_portion_of(const pl_config *config, int processes, int process)
+{
+    return (pl_portion){
+        .processes = processes, .process = process, .micro_batches = config->train.accumulation * processes};
+}
+
+/* For validation every process makes one micro-batch of a step. */
+static int open_loader(pl_error *err, const pl_config *c, pl_dataset *dataset, const pl_portion *portion, bool training,
+    pl_data_part part, pl_loader **out)
 {
     pl_loader_config config = {.part = part,
         .micro_batch = c->train.micro_batch,
         .micro_batch_tokens = c->train.micro_batch_tokens,
-        .accumulation = training ? c->train.accumulation : 1,
+        .accumulation = training ? portion->micro_batches : portion->processes,
+        .processes = portion->processes,
+        .process = portion->process,
         .epochs = training ? (c->train.steps != PL_INT_UNSET ? 0 : c->train.epochs) : 1,
         .shuffle = training && c->data.shuffle,
         .seed = (uint64_t)c->train.seed,
@@ -126,33 +135,37 @@ static void larger(pl_loader_largest *most, const pl_loader_largest *other)
     if (other->length > most->length) most->length = other->length;
 }
 
-static int open_validation(pl_error *err, const pl_config *c, pl_run_data *d)
+static int open_validation(pl_error *err, const pl_config *c, const pl_portion *portion, pl_run_data *d)
 {
     int64_t steps;
     pl_loader_largest largest;
     if (pl_dataset_rows(d->dataset, PL_DATA_VALIDATION) == 0) return 0;
-    PL_TRY(open_loader(err, c, d->dataset, PL_DATA_VALIDATION, false, &d->validation));
+    PL_TRY(open_loader(err, c, d->dataset, portion, false, PL_DATA_VALIDATION, &d->validation));
     PL_TRY(pl_loader_steps(err, d->validation, &steps));
     PL_TRY(pl_loader_find_largest(err, d->validation, 0, steps, &largest));
     larger(&d->largest, &largest);
     return 0;
 }
 
-int pl_run_data_open(
-    pl_error *err, const pl_log *log, const pl_config *config, const pl_arch *arch, bool training, pl_run_data *d)
+int pl_run_data_open(pl_error *err, const pl_log *log, const pl_config *config, const pl_arch *arch,
+    const pl_portion *portion, pl_run_data *d)
 {
+    static const pl_portion all = {.processes = 1, .micro_batches = 1};
+    bool training = portion != NULL;
+    if (!portion) portion = &all;
     int rc;
     *d = (pl_run_data){0};
     PL_GO(failed, pl_texts_open(err, config, &d->texts));
     PL_GO(failed, open_dataset(err, log, config, arch, training, d));
-    PL_GO(failed, open_loader(err, config, d->dataset, PL_DATA_TRAIN, training, &d->train));
+    PL_GO(failed, open_loader(err, config, d->dataset, portion, training, PL_DATA_TRAIN, &d->train));
+    d->micro_batches = (int)((portion->micro_batches + portion->processes - 1) / portion->processes);
     if (training && config->train.steps != PL_INT_UNSET) {
         d->steps = config->train.steps;
     } else {
         PL_GO(failed, pl_loader_steps(err, d->train, &d->steps));
     }
     PL_GO(failed, pl_loader_find_largest(err, d->train, 0, d->steps, &d->largest));
-    PL_GO(failed, open_validation(err, config, d));
+    PL_GO(failed, open_validation(err, config, portion, d));
     return 0;
 failed:
     pl_run_data_close(d);
@@ -194,6 +207,7 @@ pl_work pl_run_data_work(const pl_run_data *data, const pl_batch *planned)
                          .sequences = (int)data->largest.sequences},
         .batches = planned,
         .nbatches = 1,
+        .micro_batches = data->micro_batches,
         .training = true,
         .evaluates = data->validation != NULL};
 }

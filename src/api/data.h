@@ -25,13 +25,22 @@ typedef struct pl_run_data {
     pl_dataset *dataset;
     pl_loader *train, *validation; /* validation is NULL without data for it */
     int64_t steps;                 /* of the whole run */
-    pl_loader_largest largest;     /* micro-batch, of training and validation */
+    pl_loader_largest largest;     /* micro-batch, of training and validation, of any process */
+    int micro_batches;             /* of a full step, each process's */
 } pl_run_data;
 
+/* Which part of the data's micro-batches a process makes. */
+typedef struct pl_portion {
+    int processes, process;
+    int64_t micro_batches; /* of a full step, all processes' together */
+} pl_portion;
+/* As the configuration says it, for one of so many processes. */
+pl_portion pl_portion_of(const pl_config *config, int processes, int process);
+
 /* Opens what config->data names. For training: train.steps or train.epochs decide `steps`. For evaluation alone
-   (`training` false) everything is one epoch, in order. */
-int pl_run_data_open(
-    pl_error *err, const pl_log *log, const pl_config *config, const pl_arch *arch, bool training, pl_run_data *data);
+   (`portion` NULL) everything is one epoch, in order, and this process's. */
+int pl_run_data_open(pl_error *err, const pl_log *log, const pl_config *config, const pl_arch *arch,
+    const pl_portion *portion, pl_run_data *data);
 void pl_run_data_close(pl_run_data *data); /* {0} is fine */
 
 /* The work of the whole run, to plan or start a session with: `planned` comes from pl_run_data_plan. */

@@ -234,7 +234,7 @@ static int inspect_dataset(pl_error *err, const pl_log *log, pl_config *config, 
     json_t *files = NULL, *example = NULL;
     int rc;
     PL_GO(done, pl_session_open(err, log, config, PL_PURPOSE_USE, &s));
-    PL_GO(done, pl_run_data_open(err, log, config, &s->model->arch, false, &data));
+    PL_GO(done, pl_run_data_open(err, log, config, &s->model->arch, NULL, &data));
     files = json_array();
     bool failed = !files;
     for (size_t f = 0; f < pl_dataset_files(data.dataset); f++) {

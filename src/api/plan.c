@@ -33,17 +33,19 @@ static void assume_largest(const pl_config *c, const pl_arch *arch, pl_run_data 
     if (rows < 1) rows = 1;
     data->largest = (pl_loader_largest){.tokens = rows * length, .sequences = rows, .length = length};
     data->steps = c->train.steps;
+    data->micro_batches = (int)c->train.accumulation;
 }
 
-/* The first step's work: one planned micro-batch's, as many times as a step has. */
-static void count_step(const pl_session *s, const pl_config *c, pl_plan *plan)
+/* A step's work: as if each of its micro-batches were the planned one. */
+static void count_step(const pl_session *s, const pl_run_data *data, pl_plan *plan)
 {
-    double n = (double)c->train.accumulation;
-    plan->micro_batches = (int)c->train.accumulation;
-    plan->gemm_flops = n * s->counted.gemm_flops;
-    plan->attention_flops = n * s->counted.attention_flops;
-    plan->other_flops = n * s->counted.other_flops;
+    plan->micro_batches = data->micro_batches;
+    plan->gemm_flops = s->counted.gemm_flops;
+    plan->attention_flops = s->counted.attention_flops;
+    plan->other_flops = s->counted.other_flops;
     plan->step_flops = plan->gemm_flops + plan->attention_flops + plan->other_flops;
+    plan->processes = s->processes;
+    memcpy(plan->sent, s->traffic.sent, sizeof plan->sent);
 }
 
 static void report(const pl_session *s, const pl_run_data *data, pl_plan *plan)
@@ -73,14 +75,15 @@ int pl_plan_run(pl_error *err, const pl_log *log, pl_config *config, pl_plan *pl
     PL_GO(done, pl_config_check(err, config, PL_CMD_PLAN));
     PL_GO(done, pl_session_open(err, log, config, PL_PURPOSE_TRAIN, &s));
     if (config->data.files.count > 0) {
-        PL_GO(done, pl_run_data_open(err, log, config, &s->model->arch, true, &data));
+        pl_portion portion = pl_portion_of(config, s->processes, 0);
+        PL_GO(done, pl_run_data_open(err, log, config, &s->model->arch, &portion, &data));
     } else {
         assume_largest(config, &s->model->arch, &data);
     }
     PL_GO(done, pl_run_data_plan(err, &data.largest, &planned));
     pl_work work = pl_run_data_work(&data, &planned);
     PL_GO(done, pl_session_plan(err, s, &work));
-    count_step(s, config, plan);
+    count_step(s, &data, plan);
     report(s, &data, plan);
 done:
     pl_batch_close(&planned);

@@ -5,21 +5,23 @@
 
 #include "api/adapter.h"
 #include "api/data.h"
+#include "api/together.h"
 #include "base/file.h"
 #include "io/model_folder.h"
 
-/* Where the elements of one written tensor come from: its master if it trains, else what operators read. */
+/* Where the elements of one written tensor come from: this process's share of its master if it trains, else of what
+   operators read. */
 typedef struct reader {
     pl_device *device;
-    pl_tensor tensor;
+    pl_part part;
 } reader;
 
 static int read_some(pl_error *err, void *user, int64_t first, int64_t count, void *out)
 {
     (void)err;
     const reader *r = user;
-    int64_t size = pl_dtype_size(r->tensor.dtype);
-    r->device->ops->copy_out(r->device, out, (const char *)r->tensor.data + first * size, count * size);
+    pl_tensor t = pl_tensor_rows(r->part.values, first - r->part.first, count);
+    r->device->ops->copy_out(r->device, out, t.data, pl_tensor_bytes(t));
     return 0;
 }
 
@@ -38,36 +40,59 @@ static void sources_free(sources *s)
     free(s->names);
 }
 
-static int add(pl_error *err, pl_session *session, sources *s, const pl_param *p, pl_dtype dtype)
+/* Room was made. */
+static void add(pl_session *session, sources *s, const pl_param *p, pl_state state, char *name, pl_dtype dtype)
 {
-    int i = s->count;
-    if (p->in_adapter && session->has_adapter) {
-        PL_TRY(pl_adapter_param_key(err, session->model, p, &s->names[i]));
-    } else {
-        PL_TRY(pl_strdup(err, p->name, &s->names[i]));
-    }
-    pl_tensor master = pl_store_state(pl_engine_store(session->engine), p, PL_STATE_MASTER);
-    pl_tensor t = pl_tensor_none(master) ? p->value : master;
-    s->readers[i] = (reader){session->device, t};
-    s->items[i] = (pl_st_source){.spec = {.name = s->names[i], .dtype = dtype, .ndim = p->ndim},
-        .given = t.dtype,
+    int i = s->count++;
+    pl_part part = pl_store_share(pl_engine_store(session->engine), p, state);
+    s->names[i] = name;
+    s->readers[i] = (reader){session->device, part};
+    s->items[i] = (pl_st_source){.spec = {.name = name, .dtype = dtype, .ndim = p->ndim},
+        .given = part.values.dtype,
         .read = read_some,
-        .user = &s->readers[i]};
+        .user = &s->readers[i],
+        .first = part.first,
+        .held = part.values.shape[0]};
     for (int d = 0; d < p->ndim; d++) s->items[i].spec.shape[d] = p->shape[d];
-    s->count++;
+}
+
+static int add_result(pl_error *err, pl_session *session, sources *s, const pl_param *p, pl_dtype dtype)
+{
+    char *name;
+    if (p->in_adapter && session->has_adapter) {
+        PL_TRY(pl_adapter_param_key(err, session->model, p, &name));
+    } else {
+        PL_TRY(pl_strdup(err, p->name, &name));
+    }
+    add(session, s, p, PL_STATE_MASTER, name, dtype);
     return 0;
+}
+
+static int add_moment(pl_error *err, pl_session *session, sources *s, const pl_param *p, int moment)
+{
+    char *name;
+    pl_state state = (pl_state)(PL_STATE_MOMENT1 + moment - 1);
+    if (!pl_store_has(pl_engine_store(session->engine), p, state)) return 0;
+    PL_TRY(pl_format(err, &name, "moment%d.%s", moment, p->name));
+    add(session, s, p, state, name, PL_F32);
+    return 0;
+}
+
+static int make_room(pl_error *err, sources *s, size_t n)
+{
+    PL_TRY(pl_calloc(err, n, sizeof *s->items, &s->items));
+    PL_TRY(pl_calloc(err, n, sizeof *s->readers, &s->readers));
+    return pl_calloc(err, n, sizeof *s->names, &s->names);
 }
 
 static int collect(pl_error *err, pl_session *session, sources *s, pl_dtype dtype)
 {
     size_t n = (size_t)session->model->nparams;
-    PL_TRY(pl_calloc(err, n, sizeof *s->items, &s->items));
-    PL_TRY(pl_calloc(err, n, sizeof *s->readers, &s->readers));
-    PL_TRY(pl_calloc(err, n, sizeof *s->names, &s->names));
+    PL_TRY(make_room(err, s, n));
     for (size_t i = 0; i < n; i++) {
         const pl_param *p = session->model->params[i];
         bool wanted = session->has_adapter ? p->in_adapter : p->role == PL_ROLE_BASE;
-        if (wanted) PL_TRY(add(err, session, s, p, session->has_adapter ? PL_F32 : dtype));
+        if (wanted) PL_TRY(add_result(err, session, s, p, session->has_adapter ? PL_F32 : dtype));
     }
     return 0;
 }
@@ -96,16 +121,56 @@ done:
     return rc;
 }
 
+typedef struct saving {
+    pl_session *session;
+    const char *path; /* of the folder, or the file */
+    pl_dtype dtype;
+    const sources *sources;
+} saving;
+
+static int lead_result(pl_error *err, void *user)
+{
+    const saving *s = user;
+    return s->session->has_adapter
+               ? pl_adapter_write(err, s->path, &s->session->lora, s->sources->items, s->sources->count)
+               : write_model(err, s->session, s->path, s->dtype, s->sources);
+}
+
+static int lead_moments(pl_error *err, void *user)
+{
+    const saving *s = user;
+    pl_st_writer *writer;
+    PL_TRY(pl_st_write(err, s->path, s->sources->items, s->sources->count, NULL, &writer));
+    return pl_st_writer_commit(err, writer);
+}
+
+/* Everybody has collected the sources, or not. */
+static int write_collected(
+    pl_error *err, int rc, const saving *s, sources *collected, int (*lead)(pl_error *err, void *user))
+{
+    pl_comm *comm = s->session->comm;
+    if (comm) rc = pl_comm_agree(err, comm, rc);
+    if (rc == 0) rc = pl_write_together(err, comm, collected->items, collected->count, lead, (void *)s);
+    sources_free(collected);
+    return rc;
+}
+
 int pl_save_result(pl_error *err, pl_session *session, const char *folder, pl_dtype dtype)
 {
-    sources s = {0};
-    int rc = collect(err, session, &s, dtype);
-    if (rc == 0) {
-        rc = session->has_adapter ? pl_adapter_write(err, folder, &session->lora, s.items, s.count)
-                                  : write_model(err, session, folder, dtype, &s);
+    sources collected = {0};
+    const saving s = {session, folder, dtype, &collected};
+    return write_collected(err, collect(err, session, &collected, dtype), &s, &collected, lead_result);
+}
+
+int pl_save_moments(pl_error *err, pl_session *session, const char *path)
+{
+    sources collected = {0};
+    const saving s = {session, path, PL_F32, &collected};
+    int rc = make_room(err, &collected, 2 * (size_t)session->model->nparams);
+    for (int i = 0; i < 2 * session->model->nparams && rc == 0; i++) {
+        rc = add_moment(err, session, &collected, session->model->params[i / 2], i % 2 + 1);
     }
-    sources_free(&s);
-    return rc;
+    return write_collected(err, rc, &s, &collected, lead_moments);
 }
 
 /* Both kinds of result are read and written again, so that `to` is left whole at every moment. */

@@ -11,6 +11,7 @@
 int pl_session_threads(const pl_config *config)
 {
     if (config->threads > 0) return (int)config->threads;
+    if (config->cores > 0) return config->cores;
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
     return CPU_COUNT(&set) > 0 ? CPU_COUNT(&set) : 1;
@@ -215,6 +216,9 @@ int pl_session_open(pl_error *err, const pl_log *log, const pl_config *config, p
     s->config = config;
     s->log = log;
     s->purpose = purpose;
+    s->comm = config->world && config->world->size > 1 ? config->world : NULL;
+    s->processes = s->comm ? s->comm->size : (int)config->ranks;
+    s->process = s->comm ? s->comm->rank : 0;
     int rc;
     PL_GO(failed, open_model(err, s));
     PL_GO(failed, open_method(err, s));
@@ -244,15 +248,37 @@ void pl_session_close(pl_session *s)
 
 /* ---- planning and starting ---- */
 
-static pl_engine_config engine_config(const pl_session *s, const pl_work *w)
+int pl_session_agree(pl_error *err, pl_session *s, int rc)
 {
+    return s->comm ? pl_comm_agree(err, s->comm, rc) : rc;
+}
+
+bool pl_session_leads(const pl_session *s)
+{
+    return s->process == 0;
+}
+
+static int micro_batches(const pl_work *w)
+{
+    return w->micro_batches > 0 ? w->micro_batches : 1;
+}
+
+static pl_engine_config engine_config(const pl_session *s, const pl_work *w, pl_comm *comm)
+{
+    const pl_config *c = s->config;
     return (pl_engine_config){.training = w->training,
         .recompute = (int)s->config->memory.recompute,
         .seed = (uint64_t)s->config->train.seed,
         .optimizer = pl_session_optimizer(s->config),
         .clip = s->config->train.clip,
         .capacity = w->capacity,
-        .cache_rows = w->cache_rows};
+        .cache_rows = w->cache_rows,
+        .accumulates = micro_batches(w) > 1,
+        .sharding = {.comm = comm,
+            .stage = (int)c->parallel.zero,
+            .prefetch = (int)c->parallel.prefetch,
+            .bucket = c->parallel.bucket_mb << 20,
+            .every_micro = c->parallel.sync_each_batch}};
 }
 
 /* One planned micro-batch, handed to the engine as a feed would. */
@@ -283,7 +309,8 @@ static int dry_pass(pl_error *err, pl_session *s, pl_engine *dry, const pl_work 
     if (w->training) {
         pl_step_result result;
         pl_feed feed = {.user = (void *)batch, .micro_batch = give};
-        PL_TRY(pl_engine_step(dry, &feed, 1, 1, batch->ntargets, 0, &result));
+        int64_t targets = batch->ntargets * micro_batches(w) * s->processes; /* as if all had the same */
+        PL_TRY(pl_engine_step(dry, &feed, 1, micro_batches(w), targets, 0, &result));
     }
     if (w->evaluates) PL_TRY(pl_engine_evaluate(dry, batch, &ignored));
     return w->logits ? dry_logits(err, s, dry, w, batch) : 0;
@@ -298,20 +325,23 @@ static int64_t room_for_lengths(const pl_session *s, const pl_work *w)
     return w->capacity.sequences * a->heads * a->head_dim * 128 * 2 * (int64_t)sizeof(float);
 }
 
-int pl_session_plan(pl_error *err, pl_session *s, pl_work *w)
+static int plan_with(pl_error *err, pl_session *s, pl_work *w, pl_comm *comm)
 {
     pl_engine *dry;
     pl_source source = pl_session_source(s);
     pl_mem_init(&s->planned, s->dry_device);
     w->capacity.saved_bytes = w->capacity.work_bytes = PL_STACK_UNLIMITED;
-    pl_engine_config config = engine_config(s, w);
+    pl_engine_config config = engine_config(s, w, comm);
     PL_TRY(pl_engine_open(err, s->log, s->dry_device, &s->planned, s->model, &config, &source, &dry));
     int rc = 0;
     for (int i = 0; i < w->nbatches && rc == 0; i++) {
         pl_run *run = pl_engine_run(dry);
         if (i == 0) run->counters = (pl_counters){0};
+        if (i == 0 && comm) *comm->traffic = (pl_traffic){0};
         rc = dry_pass(err, s, dry, w, &w->batches[i]);
-        if (i == 0) s->counted = run->counters;
+        if (i > 0) continue;
+        s->counted = run->counters;
+        if (comm) s->traffic = *comm->traffic;
     }
     if (rc == 0) {
         w->capacity = pl_engine_reached(dry);
@@ -322,13 +352,21 @@ int pl_session_plan(pl_error *err, pl_session *s, pl_work *w)
     return rc;
 }
 
+int pl_session_plan(pl_error *err, pl_session *s, pl_work *w)
+{
+    pl_comm *comm = NULL;
+    if (s->processes > 1) PL_TRY(pl_comm_dry(err, s->process, s->processes, &comm));
+    int rc = plan_with(err, s, w, comm);
+    pl_comm_close(comm);
+    return rc;
+}
+
 int pl_session_start(pl_error *err, pl_session *s, pl_work *w)
 {
-    PL_TRY(pl_session_plan(err, s, w));
+    PL_TRY(pl_session_agree(err, s, pl_session_plan(err, s, w)));
     pl_source source = pl_session_source(s);
-    pl_trim(); /* what model and data took to be opened */
     pl_mem_init(&s->mem, s->device);
     s->mem.budget = s->config->memory.budget;
-    pl_engine_config config = engine_config(s, w);
+    pl_engine_config config = engine_config(s, w, s->comm);
     return pl_engine_open(err, s->log, s->device, &s->mem, s->model, &config, &source, &s->engine);
 }

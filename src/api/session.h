@@ -24,9 +24,12 @@ typedef struct pl_session {
     pl_weights *adapter_weights; /* NULL when it is fresh */
     pl_device *device;
     pl_device *dry_device;
-    pl_mem mem, planned; /* the real account, and the dry run's */
-    pl_counters counted; /* of the dry run */
-    pl_engine *engine;   /* NULL until pl_session_start */
+    pl_comm *comm;          /* the processes that train together; NULL: this one alone, or only planned */
+    int processes, process; /* how many there are, or are planned, and which is this */
+    pl_mem mem, planned;    /* the real account, and the dry run's */
+    pl_counters counted;    /* of the dry run, as is what this process sends in a step: */
+    pl_traffic traffic;
+    pl_engine *engine; /* NULL until pl_session_start */
 } pl_session;
 
 /* Opens the model and declares everything; no weight is read yet but for checking that all of them are there. The
@@ -43,6 +46,7 @@ int pl_session_check_finite(pl_error *err, pl_session *session);
 /* What the engine is to do, for which it is sized by a dry run. */
 typedef struct pl_work {
     pl_capacity capacity; /* of the largest micro-batch; the stacks' sizes are found */
+    int micro_batches;    /* of a step, each process's: 0 is 1 */
     /* Micro-batches to plan with: those that could set a high-water mark. */
     const pl_batch *batches;
     int nbatches;
@@ -50,11 +54,16 @@ typedef struct pl_work {
     int64_t cache_rows, logits; /* generation: rows of the cache; the most logits asked for at once */
 } pl_work;
 
-/* The dry run: fills in session->planned and counted (of the first batch, as one step of one micro-batch) and the
-   capacity's stacks. Allocates no memory for tensors. */
+/* The dry run: fills in session->planned, counted and traffic (of the first batch, as often as a step has
+   micro-batches) and the capacity's stacks. Allocates no memory for tensors. */
 int pl_session_plan(pl_error *err, pl_session *session, pl_work *work);
-/* The dry run, and then the real engine. */
+/* The dry run, and then the real engine. Collective. */
 int pl_session_start(pl_error *err, pl_session *session, pl_work *work);
+
+/* Collective over the session's processes, see pl_comm_agree; alone it is rc. */
+int pl_session_agree(pl_error *err, pl_session *session, int rc);
+/* Whether this process does what one of them has to do for all. */
+bool pl_session_leads(const pl_session *session);
 
 /* Threads that the configuration asks for: its number, or one for each core that this process may use. */
 int pl_session_threads(const pl_config *config);

@@ -8,6 +8,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "api/agreement.h"
 #include "api/checkpoint.h"
 #include "api/config.h"
 #include "api/data.h"
@@ -21,9 +22,14 @@ typedef struct training {
     const pl_log *log;
     pl_config *config;
     const pl_train_observer *observer;
+    pl_comm *world; /* the processes that train together; NULL: this one alone */
+    bool leads;     /* it writes the output folder, and tells */
+    double *busy_s; /* [processes]: what each worked in the last step, without its waiting for the others */
     pl_run_data data;
     pl_session *session;
     pl_progress_state state;
+    int64_t resumes_at; /* the checkpoint's step; -1: from the start */
+    pl_portion portion;
     pl_batch batch; /* of the validation */
     int lock;       /* of the output folder, while this run has it */
     bool claimed;   /* the folder has this run's run.yaml */
@@ -32,9 +38,23 @@ typedef struct training {
     double begin, model_s, data_s; /* the clock at the start, and what was spent until the first step */
 } training;
 
+/* ---- several processes ---- */
+
+/* After a part of which others must know how it went. */
+static int agree(training *t, int rc)
+{
+    return t->world ? pl_comm_agree(t->err, t->world, rc) : rc;
+}
+
+/* What one process does for all. */
+static int lead(training *t, int (*what)(training *))
+{
+    return agree(t, t->leads ? what(t) : 0);
+}
+
 /* ---- the output folder ---- */
 
-/* One process at a time: two would write each other's checkpoints. */
+/* One run at a time: two would write each other's checkpoints. */
 static int lock_output(training *t)
 {
     char *path;
@@ -207,6 +227,20 @@ static int memory_object(pl_error *err, const pl_mem *mem, json_t **out)
     return PL_FAIL_NOMEM(err);
 }
 
+/* What each process worked, so that one which is slower than the others shows. */
+static int add_processes(training *t, json_t *json)
+{
+    json_t *busy = json_array();
+    int failed = !busy;
+    for (int r = 0; r < t->world->size && !failed; r++)
+        failed = json_array_append_new(busy, json_real(t->busy_s[r])) != 0;
+    if (failed) {
+        json_decref(busy);
+        return PL_FAIL_NOMEM(t->err);
+    }
+    return json_object_set_new(json, "process_busy_s", busy) == 0 ? 0 : PL_FAIL_NOMEM(t->err);
+}
+
 /* One line, in one write: a reader never sees half of it, and a kill leaves at most a line that cut_metrics takes away.
  */
 static int append_metrics(training *t, const pl_metrics *m)
@@ -224,6 +258,7 @@ static int append_metrics(training *t, const pl_metrics *m)
         rc = PL_FAIL_NOMEM(t->err);
         goto done;
     }
+    if (t->world) PL_GO(done, add_processes(t, json));
     text = json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(12));
     if (!text) {
         rc = PL_FAIL_NOMEM(t->err);
@@ -251,20 +286,21 @@ static int feed(pl_error *err, void *user, int64_t step, int micro, pl_batch *ba
     return pl_loader_fill(err, ((training *)user)->data.train, step - 1, micro, batch);
 }
 
-/* Mean loss over the validation's targets. */
+/* Mean loss over the validation's targets, of which each process takes a part. */
 static int validate(training *t, double *loss)
 {
-    int64_t steps, targets = 0;
-    double sum = 0;
+    int64_t steps;
+    double sums[2] = {0};
     PL_TRY(pl_loader_steps(t->err, t->data.validation, &steps));
     for (int64_t s = 0; s < steps; s++) {
         double part;
         PL_TRY(pl_loader_fill(t->err, t->data.validation, s, 0, &t->batch));
         PL_TRY(pl_engine_evaluate(t->session->engine, &t->batch, &part));
-        sum += part;
-        targets += t->batch.ntargets;
+        sums[0] += part;
+        sums[1] += (double)t->batch.ntargets;
     }
-    *loss = targets ? sum / (double)targets : 0;
+    if (t->world) PL_TRY(pl_comm_sum(t->err, t->world, sums, 2));
+    *loss = sums[1] > 0 ? sums[0] / sums[1] : 0;
     return 0;
 }
 
@@ -305,11 +341,16 @@ static int one_step(training *t, pl_metrics *m)
     pl_step_result result;
     int64_t step = t->state.step;
     PL_TRY(pl_loader_step_at(t->err, t->data.train, step, &shape));
-    double lr = pl_lr_at(&c->scheduler, c->optimizer.lr, step, t->data.steps), begin = pl_clock();
+    double lr = pl_lr_at(&c->scheduler, c->optimizer.lr, step, t->data.steps), begin = pl_clock(),
+           waited = t->world ? t->world->traffic->waited_s : 0;
     pl_engine_set_beta1(t->session->engine, pl_lr_beta1(&c->scheduler, c->optimizer.betas.items[0], step));
     pl_feed source = {.user = t, .micro_batch = feed};
     PL_TRY(pl_engine_step(t->session->engine, &source, step + 1, shape.micro_batches, shape.targets, lr, &result));
     double seconds = pl_clock() - begin;
+    if (t->world) {
+        double busy = seconds - (t->world->traffic->waited_s - waited);
+        PL_TRY(pl_comm_gather(t->err, t->world, &busy, sizeof busy, t->busy_s));
+    }
     t->state.step = step + 1;
     t->state.targets += result.targets;
     *m = (pl_metrics){.step = step + 1,
@@ -348,6 +389,16 @@ static void tell_profile(training *t, const pl_metrics *m)
     t->profiled_s = 0;
 }
 
+/* All stop when one is told to. */
+static int ask_to_stop(training *t)
+{
+    const pl_train_observer *o = t->observer;
+    double asked = o && o->stop && o->stop(o->user);
+    if (t->world) PL_TRY(pl_comm_sum(t->err, t->world, &asked, 1));
+    t->stopped = asked > 0;
+    return 0;
+}
+
 /* Everything that comes after a step: validation, metrics, checkpoint, the question whether to go on. */
 static int after_step(training *t, pl_metrics *m, bool *done)
 {
@@ -356,11 +407,11 @@ static int after_step(training *t, pl_metrics *m, bool *done)
         PL_TRY(validate(t, &m->val_loss));
         PL_TRY(judge(t, m->val_loss));
     }
-    PL_TRY(append_metrics(t, m));
-    if (o && o->step) o->step(o->user, m);
+    if (t->leads) PL_TRY(append_metrics(t, m));
+    if (t->leads && o && o->step) o->step(o->user, m);
     tell_profile(t, m);
     int64_t every = t->config->checkpoint.every, patience = t->config->train.early_stop;
-    t->stopped = o && o->stop && o->stop(o->user);
+    PL_TRY(ask_to_stop(t));
     bool enough = patience > 0 && t->state.worse >= patience;
     *done = t->state.step == t->data.steps || enough || t->stopped;
     if (*done || (every > 0 && t->state.step % every == 0)) PL_TRY(checkpoint(t));
@@ -406,15 +457,52 @@ static int open_model(training *t)
     return 0;
 }
 
+/* Finds the checkpoint to go on from; a step keeps the micro-batches that it had when the run began, however many
+   processes make them now. */
+static int find_progress(training *t)
+{
+    pl_progress_state before = {0};
+    int64_t found[2] = {-1, 0};
+    int rc = 0;
+    if (t->leads) {
+        rc = pl_checkpoint_latest(t->err, t->config->output, &found[0]);
+        if (rc == 0 && found[0] >= 0) rc = pl_checkpoint_peek(t->err, t->config->output, found[0], &before);
+        found[1] = before.micro_batches;
+    }
+    PL_TRY(agree(t, rc));
+    if (t->world) PL_TRY(pl_comm_broadcast(t->err, t->world, found, sizeof found, 0));
+    t->resumes_at = found[0];
+    t->portion = pl_portion_of(t->config, t->session->processes, t->session->process);
+    if (found[1] > 0 && found[1] != t->portion.micro_batches) {
+        pl_logf(t->log, PL_LOG_INFO, "a step has %lld micro-batches, as when the run began, for %d process%s now",
+            (long long)found[1], t->session->processes, t->session->processes == 1 ? "" : "es");
+        t->portion.micro_batches = found[1];
+    }
+    return 0;
+}
+
+static int open_data(training *t)
+{
+    double begin = pl_clock();
+    PL_TRY(pl_run_data_open(t->err, t->log, t->config, &t->session->model->arch, &t->portion, &t->data));
+    pl_texts_close(&t->data.texts); /* the rows are made, and a large vocabulary takes many MiB */
+    t->data_s = pl_clock() - begin;
+    return pl_batch_open(t->err, &t->batch, t->data.largest.tokens, (int)t->data.largest.sequences);
+}
+
+/* One process reads the data and leaves it in the cache, where the others find it. */
+static int open_data_in_turn(training *t)
+{
+    PL_TRY(lead(t, open_data));
+    if (!t->world) return 0;
+    PL_TRY(agree(t, t->leads ? 0 : open_data(t)));
+    return pl_agree_on_data(t->err, t->session, &t->data);
+}
+
 static int open_session(training *t)
 {
     pl_batch planned = {0};
-    double begin = pl_clock();
-    PL_TRY(pl_run_data_open(t->err, t->log, t->config, &t->session->model->arch, true, &t->data));
-    pl_texts_close(&t->data.texts); /* the rows are made, and a large vocabulary takes many MiB */
-    t->data_s = pl_clock() - begin;
-    PL_TRY(pl_batch_open(t->err, &t->batch, t->data.largest.tokens, (int)t->data.largest.sequences));
-    PL_TRY(pl_run_data_plan(t->err, &t->data.largest, &planned));
+    PL_TRY(agree(t, pl_run_data_plan(t->err, &t->data.largest, &planned)));
     pl_work work = pl_run_data_work(&t->data, &planned);
     int rc = pl_session_start(t->err, t->session, &work);
     pl_batch_close(&planned);
@@ -423,15 +511,14 @@ static int open_session(training *t)
 
 static int resume(training *t)
 {
-    int64_t step;
     t->state = (pl_progress_state){.best_loss = NAN};
-    PL_TRY(pl_checkpoint_latest(t->err, t->config->output, &step));
-    if (step >= 0) {
-        PL_TRY(pl_checkpoint_load(t->err, t->session, t->config->output, step, &t->state));
-        pl_logf(t->log, PL_LOG_INFO, "going on from step %lld of %lld (%s/checkpoints)", (long long)step,
+    if (t->resumes_at >= 0) {
+        PL_TRY(pl_checkpoint_load(t->err, t->session, t->config->output, t->resumes_at, &t->state));
+        pl_logf(t->log, PL_LOG_INFO, "going on from step %lld of %lld (%s/checkpoints)", (long long)t->resumes_at,
             (long long)t->data.steps, t->config->output);
     }
-    return cut_metrics(t);
+    t->state.micro_batches = t->portion.micro_batches;
+    return lead(t, cut_metrics);
 }
 
 /* The result: the weights as they are, or those of the best validation loss. */
@@ -441,7 +528,7 @@ static int write_result(training *t)
     if (c->checkpoint.best && t->state.best_step > 0 && t->state.best_step != t->state.step) {
         char *path = best_folder(t);
         if (!path) return t->err->code;
-        int rc = pl_copy_result(t->err, path, c->output);
+        int rc = agree(t, t->leads ? pl_copy_result(t->err, path, c->output) : 0);
         free(path);
         pl_logf(t->log, PL_LOG_INFO, "the result is that of step %lld, whose validation loss was the best: %.6g",
             (long long)t->state.best_step, t->state.best_loss);
@@ -450,21 +537,45 @@ static int write_result(training *t)
     return pl_save_result(t->err, t->session, c->output, t->session->model->dtype);
 }
 
+/* Alone there is nobody to agree with. */
+static int open_world(training *t)
+{
+    pl_comm *world = t->config->world;
+    t->leads = true;
+    if (!world || world->size == 1) return 0;
+    t->world = world;
+    t->leads = world->rank == 0;
+    if (!t->leads) t->log = NULL;
+    PL_TRY(agree(t, pl_calloc(t->err, (size_t)world->size, sizeof *t->busy_s, &t->busy_s)));
+    return pl_agree_on_run(t->err, t->config);
+}
+
+static int open_run(training *t)
+{
+    PL_TRY(agree(t, open_model(t)));
+    if (t->world) PL_TRY(pl_agree_on_model(t->err, t->session));
+    PL_TRY(lead(t, claim_output));
+    PL_TRY(lead(t, sweep_cache));
+    PL_TRY(find_progress(t));
+    PL_TRY(open_data_in_turn(t));
+    PL_TRY(open_session(t));
+    PL_TRY(lead(t, write_run_file));
+    return resume(t);
+}
+
 int pl_train(pl_error *err, const pl_log *log, pl_config *config, const pl_train_observer *observer)
 {
     training t = {.err = err, .log = log, .config = config, .observer = observer, .lock = -1, .begin = pl_clock()};
-    int rc;
-    PL_GO(done, pl_config_check(err, config, PL_CMD_TRAIN));
-    PL_GO(done, open_model(&t));
-    PL_GO(done, claim_output(&t));
-    PL_GO(done, sweep_cache(&t));
-    PL_GO(done, open_session(&t));
-    PL_GO(done, write_run_file(&t));
-    PL_GO(done, resume(&t));
+    int rc = pl_config_check(err, config, PL_CMD_TRAIN);
+    if (config->world) rc = pl_comm_agree(err, config->world, rc);
+    if (rc < 0) goto done;
+    PL_GO(done, open_world(&t));
+    PL_GO(done, open_run(&t));
     PL_GO(done, run_steps(&t));
     if (t.stopped && t.state.step < t.data.steps) {
         rc = PL_FAIL(err, PL_ESTOPPED, "stopped after step %lld of %lld; the same command goes on from there",
             (long long)t.state.step, (long long)t.data.steps);
+        rc = agree(&t, rc);
         goto done;
     }
     rc = write_result(&t);
@@ -473,5 +584,6 @@ done:
     pl_run_data_close(&t.data);
     pl_batch_close(&t.batch);
     release_output(&t);
+    free(t.busy_s);
     return rc;
 }

@@ -3,8 +3,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
+#include "base/file.h"
 
 const char *pl_traffic_name(pl_traffic_kind kind)
 {
@@ -39,6 +42,11 @@ int pl_world_size(const pl_comm *world)
 void pl_world_abort(pl_comm *world, int status)
 {
     world->ops->abort(world, status);
+}
+
+bool pl_world_agreed(const pl_comm *world)
+{
+    return world->agreed;
 }
 
 void pl_comm_close(pl_comm *comm)
@@ -109,7 +117,9 @@ int pl_comm_receive(pl_error *err, pl_comm *comm, pl_transfer *t, int from, void
 int pl_comm_wait(pl_error *err, pl_comm *comm, pl_transfer *t)
 {
     if (t->count == 0) return 0;
+    double begin = pl_clock();
     int rc = comm->ops->wait(comm, err, t->handles, t->count);
+    comm->traffic->waited_s += pl_clock() - begin;
     t->count = 0;
     return rc;
 }
@@ -195,6 +205,7 @@ int pl_comm_agree(pl_error *err, pl_comm *comm, int rc)
     for (int r = 0; r < comm->size && talked == 0; r++) failed += all[r] < 0;
     while (talked == 0 && first < comm->size && all[first] >= 0) first++;
     free(all);
+    comm->agreed = talked == 0 && failed > 0;
     if (talked == 0 && failed == 0) return 0;
     pl_error told = *err;
     if (talked == 0) talked = pl_comm_broadcast(&fresh, comm, &told, sizeof told, first);
@@ -206,4 +217,57 @@ int pl_comm_agree(pl_error *err, pl_comm *comm, int rc)
     *err = told;
     if (comm->rank != first) err->file = file;
     return failed < comm->size ? pl_error_prefix(err, "process %d of %d", first, comm->size) : err->code;
+}
+
+/* ---- machines ---- */
+
+#define MACHINE 64
+
+typedef struct witness {
+    uint64_t value;
+    char machine[MACHINE];
+} witness;
+
+int pl_comm_same(pl_error *err, pl_comm *comm, uint64_t value, const char *what)
+{
+    witness mine = {.value = value}, *all;
+    gethostname(mine.machine, sizeof mine.machine - 1);
+    int rc = pl_calloc(err, (size_t)comm->size, sizeof *all, &all);
+    PL_TRY(pl_comm_agree(err, comm, rc));
+    rc = pl_comm_gather(err, comm, &mine, sizeof mine, all);
+    for (int r = 1; r < comm->size && rc == 0; r++) {
+        if (all[r].value == all[0].value) continue;
+        rc = PL_FAIL(err, PL_EUSAGE,
+            "%s of process %d (on %s) and of process 0 (on %s) differ; all processes must be given the same", what, r,
+            all[r].machine, all[0].machine);
+    }
+    free(all);
+    return pl_comm_agree(err, comm, rc);
+}
+
+/* The same for all processes of one running system, containers included, and hardly for others. */
+static void name_machine(char name[MACHINE])
+{
+    pl_buf id = {0};
+    pl_error ignored = {0};
+    if (pl_file_read(&ignored, "/proc/sys/kernel/random/boot_id", &id) == 0) {
+        snprintf(name, MACHINE, "%.*s", MACHINE - 1, pl_buf_text(&id));
+    } else {
+        gethostname(name, MACHINE - 1);
+    }
+    pl_buf_free(&id);
+}
+
+int pl_comm_share_cores(pl_error *err, pl_comm *comm, int cores, uint64_t mask, int *share)
+{
+    witness mine = {.value = mask}, *all;
+    int sharers = 0, rc;
+    name_machine(mine.machine);
+    rc = pl_calloc(err, (size_t)comm->size, sizeof *all, &all);
+    PL_TRY(pl_comm_agree(err, comm, rc));
+    rc = pl_comm_gather(err, comm, &mine, sizeof mine, all);
+    for (int r = 0; r < comm->size && rc == 0; r++) sharers += memcmp(&all[r], &mine, sizeof mine) == 0;
+    free(all);
+    *share = sharers > 0 && cores / sharers > 0 ? cores / sharers : 1;
+    return rc;
 }

@@ -15,9 +15,10 @@
 
 #include "base/error.h"
 
-/* Bytes that this process sent, by pl_traffic_kind (plait.h). */
+/* Bytes that this process sent, by pl_traffic_kind (plait.h), and seconds that it waited for messages. */
 typedef struct pl_traffic {
     int64_t sent[PL_TRAFFIC_COUNT];
+    double waited_s;
 } pl_traffic;
 
 /* Messages on their way. Begin with {0}; what pl_comm_wait has emptied can be used again. */
@@ -47,6 +48,7 @@ struct pl_comm {
     int rank, size;
     pl_traffic *traffic; /* of the communicator that this one was split from, or its own */
     pl_traffic own;
+    bool agreed; /* the last pl_comm_agree gave an error to all */
 };
 
 int pl_comm_self(pl_error *err, pl_comm **out);
@@ -79,6 +81,14 @@ int pl_comm_barrier(pl_error *err, pl_comm *comm);
 /* Everybody tells how it went: rc and, if that is an error, *err. 0 when all went well; else every process gets the
    error of the first that failed, in the order of ranks, with that rank's name in front where others had none. */
 int pl_comm_agree(pl_error *err, pl_comm *comm, int rc);
+
+/* PL_EUSAGE on every process, naming the first that differs and its machine, unless all give the same value. `what` is
+   what the value stands for: "the data". */
+int pl_comm_same(pl_error *err, pl_comm *comm, uint64_t value, const char *what);
+
+/* This process's part of its machine's cores, when `cores` may be used by every process that shares it: those of the
+   same machine that are bound to the same cores (`mask` stands for which these are). At least 1. */
+int pl_comm_share_cores(pl_error *err, pl_comm *comm, int cores, uint64_t mask, int *share);
 
 /* Element `part` of parts: where a buffer of n elements is cut into slices of as equal sizes as multiples of `grain`
    allow; pl_comm_cut(n, grain, parts, parts) is n. n must be a multiple of grain. A slice may be empty. */

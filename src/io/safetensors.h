@@ -51,6 +51,8 @@ const char *pl_st_dtype_name(pl_dtype dtype); /* how the format spells one of ou
 
 /* ---- writing: safetensors_write.c ---- */
 
+typedef struct pl_st_source pl_st_source;
+
 /* A tensor to be written. */
 typedef struct pl_st_spec {
     const char *name;
@@ -84,18 +86,32 @@ int pl_st_writer_sync(pl_error *err, pl_st_writer *w);
 int pl_st_writer_commit(pl_error *err, pl_st_writer *w);
 void pl_st_writer_abort(pl_st_writer *w); /* NULL is fine */
 
+/* Processes that write files together: each has the same list of tensors, and of each tensor a share. One of them calls
+   pl_st_write, which asks the team to fill the file. */
+typedef struct pl_st_team {
+    void *user;
+    /* Makes every process, this one among them, call pl_st_write_share for the file that has begun at `path`, each with
+       its own sources in the place of these. */
+    int (*write)(pl_error *err, void *user, const char *path, const pl_st_source *sources, int count);
+} pl_st_team;
+
 /* A tensor to be written, and where its elements come from. */
-typedef struct pl_st_source {
+struct pl_st_source {
     pl_st_spec spec;
     pl_dtype given;    /* type of what is given; converted to spec.dtype */
     const void *data;  /* all elements; or NULL, and then `read` puts [first, first + count) into out when asked */
     const pl_map *map; /* that data lies in: what was written is forgotten there; NULL: other memory */
     int (*read)(pl_error *err, void *user, int64_t first, int64_t count, void *out);
     void *user;
-} pl_st_source;
+    const pl_st_team *team; /* of all tensors of a file or of none; then `read` gives elements of the share alone: */
+    int64_t first, held;    /* [first, first + held) */
+};
 
 /* Writes a file of them, as far as pl_st_writer_sync; the caller commits or aborts what it gets. */
 int pl_st_write(pl_error *err, const char *path, const pl_st_source *sources, int count, const json_t *metadata,
     pl_st_writer **out);
+/* Writes this process's shares into a file that was begun with the same tensors (and no metadata of its own), and syncs
+   it. */
+int pl_st_write_share(pl_error *err, const char *path, const pl_st_source *sources, int count);
 
 #endif

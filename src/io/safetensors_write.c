@@ -1,4 +1,8 @@
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "io/safetensors.h"
 #include "tensor/convert.h"
@@ -247,6 +251,12 @@ int pl_st_write(
     for (int i = 0; i < count; i++) specs[i] = sources[i].spec;
     PL_GO(done, pl_calloc(err, PIECE, 4, &piece));
     PL_GO(done, pl_st_writer_open(err, path, specs, count, metadata, &w));
+    if (count > 0 && sources[0].team) {
+        PL_GO(done, pl_writer_sync(err, &w->out)); /* the others write behind it, each by its own descriptor */
+        PL_GO(done, sources[0].team->write(err, sources[0].team->user, w->out.temporary, sources, count));
+        w->at = w->count;
+        w->left = 0;
+    }
     for (int i; (i = pl_st_writer_next(w)) >= 0;) PL_GO(done, stream(err, w, &sources[i], w->left, piece));
     PL_GO(done, pl_st_writer_sync(err, w));
     *out = w;
@@ -255,5 +265,73 @@ done:
     pl_st_writer_abort(w);
     free(piece);
     free(specs);
+    return rc;
+}
+
+static int write_at(pl_error *err, int fd, const char *path, const char *bytes, int64_t size, uint64_t offset)
+{
+    while (size > 0) {
+        ssize_t n = pwrite(fd, bytes, (size_t)size, (off_t)offset);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return PL_FAIL(err, PL_EIO, "%s: cannot be written: %s", path, strerror(errno));
+        bytes += n;
+        size -= n;
+        offset += (uint64_t)n;
+    }
+    return 0;
+}
+
+/* The share of one tensor, whose data begins at `offset`. pieces: 2 * PIECE elements of four bytes. */
+static int write_tensor_share(
+    pl_error *err, int fd, const char *path, const pl_st_source *source, uint64_t offset, char *pieces)
+{
+    int64_t size = pl_dtype_size(source->spec.dtype);
+    for (int64_t at = source->first; at < source->first + source->held; at += PIECE) {
+        int64_t left = source->first + source->held - at, n = left < PIECE ? left : PIECE;
+        char *bytes = pieces;
+        PL_TRY(source->read(err, source->user, at, n, pieces));
+        if (source->given != source->spec.dtype) {
+            bytes = pieces + PIECE * 4;
+            PL_TRY(pl_convert(err, bytes, source->spec.dtype, pieces, source->given, n));
+        }
+        PL_TRY(write_at(err, fd, path, bytes, n * size, offset + (uint64_t)(at * size)));
+    }
+    return 0;
+}
+
+int pl_st_write_share(pl_error *err, const char *path, const pl_st_source *sources, int count)
+{
+    int rc = 0, fd = -1;
+    pl_buf header = {0};
+    pl_st_spec *specs = NULL;
+    int *order = NULL;
+    uint64_t *offsets = NULL;
+    char *pieces = NULL;
+    PL_GO(done, pl_calloc(err, (size_t)count, sizeof *specs, &specs));
+    PL_GO(done, pl_calloc(err, (size_t)count, sizeof *order, &order));
+    PL_GO(done, pl_calloc(err, (size_t)count + 1, sizeof *offsets, &offsets));
+    PL_GO(done, pl_calloc(err, 2 * PIECE, 4, &pieces));
+    for (int i = 0; i < count; i++) specs[i] = sources[i].spec;
+    PL_GO(done, pl_st_header(err, specs, count, NULL, &header, order, offsets));
+    fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0) {
+        rc = PL_FAIL(err, PL_EIO,
+            "%s: cannot be written: %s (the folder must be on a file system that all processes see)", path,
+            strerror(errno));
+        goto done;
+    }
+    for (int i = 0; i < count; i++) {
+        PL_GO(done, write_tensor_share(err, fd, path, &sources[i], offsets[i], pieces));
+    }
+    if (fsync(fd) != 0) rc = PL_FAIL(err, PL_EIO, "%s: cannot be written: %s", path, strerror(errno));
+done:
+    if (fd >= 0 && close(fd) != 0 && rc == 0) {
+        rc = PL_FAIL(err, PL_EIO, "%s: cannot be written: %s", path, strerror(errno));
+    }
+    free(pieces);
+    free(offsets);
+    free(order);
+    free(specs);
+    pl_buf_free(&header);
     return rc;
 }
