@@ -179,7 +179,8 @@ int64_t PL_CPU(gemm_scratch)(pl_device *device, pl_error *err, const pl_gemm_arg
 #endif
     pl_gemm_args one = first(args), two = second(args);
     int64_t bytes = product_scratch(onednn, err, &one), more = 0;
-    if (bytes >= 0 && !pl_tensor_none(args->a2)) more = product_scratch(onednn, err, &two);
+    if (bytes < 0) return bytes;
+    if (!pl_tensor_none(args->a2)) more = product_scratch(onednn, err, &two);
     return more < 0 || more > bytes ? more : bytes;
 }
 
