@@ -254,7 +254,7 @@ const pl_field pl_config_fields[] = {
 
     {IN(parallel, zero, INT), .fallback = "0", FROM_TO(0, 3), .commands = TRAIN, .volatile_ = true,
         .peers = "DeepSpeed:stage",
-        .help = "shard among processes: 1 optimizer states, 2 and gradients, 3 and parameters; 0: nothing"},
+        .help = "shard optimizer states (1), gradients too (2), parameters too (3); 0: nothing"},
     {IN(parallel, prefetch, INT), .fallback = "1", FROM_TO(0, 64), .commands = TRAIN, .volatile_ = true,
         .when = "parallel.zero=3", .peers = "DeepSpeed:prefetch_bucket_size",
         .help = "blocks that are gathered ahead of their use"},
@@ -262,7 +262,7 @@ const pl_field pl_config_fields[] = {
         .peers = "DDP:bucket_cap_mb", .help = "MiB of gradients that travel at a time"},
     {IN(parallel, sync_each_batch, SWITCH), .fallback = "false", .commands = TRAIN, .volatile_ = true,
         .when = "parallel.zero=2|3", .peers = "Accelerate:sync_each_batch",
-        .help = "with accumulation, exchange gradients after each micro-batch and keep none whole"},
+        .help = "exchange gradients after each micro-batch, not only after a step's last"},
 
     {IN(checkpoint, every, INT), .fallback = "500", AT_LEAST(0), .commands = TRAIN, .peers = "HF:save_steps",
         .volatile_ = true, .help = "steps between checkpoints; 0: when stopped and at the end"},
