@@ -231,8 +231,11 @@ int pl_loader_fill(pl_error *err, pl_loader *l, int64_t step, int micro, pl_batc
         return PL_FAIL(err, PL_EBUG, "step %lld has no micro-batch %d", (long long)step, micro);
     }
     const int64_t *starts = l->deal.starts + l->config.process * l->deal.micros + micro;
+    int64_t counted = 0, number = 0; /* rows of the step, and their tokens, before the one that comes next */
     for (int64_t i = starts[0]; i < starts[1]; i++) {
         int64_t draw = first + l->deal.items[i];
+        for (; first + counted < draw; counted++) number += row_length(l, first + counted, NULL);
+        batch->next_number = number;
         pl_row row = pl_dataset_row(l->dataset, l->config.part, pl_loader_row(l, draw));
         PL_TRY(pl_batch_append(err, batch, row.ids, row.labels, row.n));
     }

@@ -50,7 +50,8 @@ typedef struct pl_loader_step {
 } pl_loader_step;
 int pl_loader_step_at(pl_error *err, pl_loader *loader, int64_t step, pl_loader_step *out);
 
-/* Clears the batch and puts the rows of this process's micro-batch `micro` (from 0) of a step into it. */
+/* Clears the batch and puts, with the numbers of their tokens in the step, the rows of this process's micro-batch
+ * `micro` (from 0) of a step into it. */
 int pl_loader_fill(pl_error *err, pl_loader *loader, int64_t step, int micro, pl_batch *batch);
 
 /* The largest micro-batches of the steps [first, end), of any process: how many tokens and sequences one has at most,

@@ -13,6 +13,7 @@ int pl_batch_open(pl_error *err, pl_batch *batch, int64_t capacity_tokens, int c
     PL_GO(failed, pl_calloc(err, (size_t)capacity_tokens, sizeof *batch->targets, &batch->targets));
     PL_GO(failed, pl_calloc(err, (size_t)capacity_tokens, sizeof *batch->positions, &batch->positions));
     PL_GO(failed, pl_calloc(err, (size_t)capacity_sequences, sizeof *batch->sequences, &batch->sequences));
+    PL_GO(failed, pl_calloc(err, (size_t)capacity_sequences, sizeof *batch->numbers, &batch->numbers));
     return 0;
 failed:
     pl_batch_close(batch);
@@ -25,11 +26,13 @@ void pl_batch_close(pl_batch *batch)
     free(batch->targets);
     free(batch->positions);
     free(batch->sequences);
+    free(batch->numbers);
     *batch = (pl_batch){0};
 }
 
 void pl_batch_clear(pl_batch *batch)
 {
+    batch->next_number = 0;
     batch->tokens = 0;
     batch->nsequences = 0;
     batch->ntargets = 0;
@@ -52,7 +55,9 @@ int pl_batch_append(pl_error *err, pl_batch *batch, const int32_t *ids, const in
         batch->positions[at + t] = (int32_t)t;
         if (target >= 0) batch->ntargets++;
     }
+    batch->numbers[batch->nsequences] = batch->next_number;
     batch->sequences[batch->nsequences++] = (pl_sequence){at, n, at, n};
+    batch->next_number += n;
     batch->tokens += n;
     if (n > batch->max_length) batch->max_length = n;
     return 0;
@@ -70,8 +75,10 @@ int pl_batch_copy(pl_error *err, const pl_batch *from, pl_batch *to)
     memcpy(to->positions + at, from->positions, (size_t)n * sizeof *to->positions);
     for (int i = 0; i < from->nsequences; i++) {
         pl_sequence s = from->sequences[i];
+        to->numbers[to->nsequences] = to->next_number + s.q_begin;
         to->sequences[to->nsequences++] = (pl_sequence){s.q_begin + at, s.q_len, s.k_begin + at, s.k_len};
     }
+    to->next_number += n;
     to->tokens += n;
     to->ntargets += from->ntargets;
     if (from->max_length > to->max_length) to->max_length = from->max_length;

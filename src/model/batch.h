@@ -12,6 +12,8 @@
 typedef struct pl_batch {
     int32_t *ids, *targets, *positions; /* [capacity_tokens] */
     pl_sequence *sequences;             /* [capacity_sequences], in order, without gaps */
+    int64_t *numbers;    /* [capacity_sequences] of a sequence's first token among all of the step's: it keys dropout */
+    int64_t next_number; /* that the next sequence will get; who appends out of order sets it */
     int64_t tokens, capacity_tokens;
     int nsequences, capacity_sequences;
     int64_t ntargets;   /* tokens that are trained */

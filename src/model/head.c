@@ -89,7 +89,8 @@ static int loss_of(pl_run *run, const head *h, pl_pass *pass, head_saved *saved,
     for (int64_t from = 0; from < trained; from += chunk) {
         int64_t n = trained - from < chunk ? trained - from : chunk;
         pl_pass part = *pass;
-        part.first_row += from; /* else every chunk's rows would be dropped alike */
+        part.gathered = true; /* they are not the batch's tokens; else every chunk's rows would be dropped alike */
+        part.first_row += from;
         PL_TRY(chunk_loss(run, h, &part, pl_tensor_rows(z, 0, n), pl_tensor_rows(rows, from, n),
             pass->training ? pl_tensor_rows(drows, from, n) : none, pl_tensor_rows(pass->row_targets, from, n),
             pl_tensor_rows(losses, from, n)));

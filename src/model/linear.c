@@ -35,19 +35,40 @@ static int add_up_bias(pl_run *run, const pl_lora *lora, pl_tensor y)
     return 0;
 }
 
+/* y = dropout(x), or added to y. The mask of a token is the same wherever it is computed: sequences that are neighbours
+   here need not be so in the step. */
+static int drop(pl_run *run, const pl_linear *lin, const pl_pass *pass, pl_tensor y, pl_tensor x, bool accumulate)
+{
+    const pl_batch *b = pass->batch;
+    pl_dropout_args a = {.y = y,
+        .x = x,
+        .rng = {.seed = pass->seed + (uint64_t)pass->step * 0x9E3779B97F4A7C15u,
+            .stream = PL_RNG_DROPOUT,
+            .domain = lin->id},
+        .first_row = pass->first_row,
+        .p = lin->lora->dropout,
+        .accumulate = accumulate};
+    if (pass->gathered) return pl_dropout(run, a);
+    for (int s = 0, next; s < b->nsequences; s = next) {
+        int64_t from = b->sequences[s].q_begin, n = b->sequences[s].q_len;
+        for (next = s + 1; next < b->nsequences && b->numbers[next] == b->numbers[s] + n; next++) {
+            n += b->sequences[next].q_len;
+        }
+        a.y = pl_tensor_rows(y, from, n);
+        a.x = pl_tensor_rows(x, from, n);
+        a.first_row = b->numbers[s];
+        PL_TRY(pl_dropout(run, a));
+    }
+    return 0;
+}
+
 /* x or, with dropout in training, a dropped copy of it on run->work. */
 static int dropped_input(pl_run *run, const pl_linear *lin, const pl_pass *pass, pl_tensor x, pl_tensor *out)
 {
     *out = x;
     if (lin->lora->dropout == 0 || !pass->training) return 0;
     PL_TRY(pl_stack_push(run->err, run->work, x.dtype, 2, x.shape, out));
-    return pl_dropout(run, (pl_dropout_args){.y = *out,
-                               .x = x,
-                               .rng = {.seed = pass->seed + (uint64_t)pass->step * 0x9E3779B97F4A7C15u,
-                                   .stream = PL_RNG_DROPOUT,
-                                   .domain = lin->id},
-                               .first_row = pass->first_row,
-                               .p = lin->lora->dropout});
+    return drop(run, lin, pass, *out, x, false);
 }
 
 /* |W_i + s (BA)_i|^2 = |W_i|^2 + 2 s (W A^T)_i . B_i + s^2 (B A A^T)_i . B_i : no [out, in] matrix is made for it. */
@@ -170,14 +191,7 @@ static int dropped_backward(
     } else {
         PL_TRY(base_backward(run, lin, dropped, false, dw, saved->dh));
     }
-    return pl_dropout(run, (pl_dropout_args){.y = dx,
-                               .x = dropped,
-                               .rng = {.seed = pass->seed + (uint64_t)pass->step * 0x9E3779B97F4A7C15u,
-                                   .stream = PL_RNG_DROPOUT,
-                                   .domain = lin->id},
-                               .first_row = pass->first_row,
-                               .p = lora->dropout,
-                               .accumulate = true});
+    return drop(run, lin, pass, dx, dropped, true);
 }
 
 int pl_linear_backward_input(pl_run *run, const pl_linear *lin, pl_pass *pass, pl_linear_saved *saved, pl_tensor dx,

@@ -25,8 +25,10 @@ typedef struct pl_pass {
     const pl_kv_cache *cache; /* NULL in training */
     bool training;            /* a backward follows */
     bool recomputing;         /* a forward for its saved tensors alone: y need not be written */
-    uint64_t seed;            /* dropout is keyed by seed, step, module and the row's number in the step */
-    int64_t step, first_row;
+    uint64_t seed; /* dropout is keyed by seed, step, module and the token's number in the step (batch->numbers) */
+    int64_t step;
+    bool gathered; /* rows are not the batch's tokens, but others, numbered from first_row on */
+    int64_t first_row;
     float grad_scale; /* 1 / trained tokens of the whole global batch */
     double loss_sum;  /* of the micro-batch's trained tokens; written by the head */
     pl_tensor logits; /* f32 [n, vocab], for inference: the head writes those of `logit_rows` here; none in training */

@@ -166,8 +166,7 @@ static bool recomputes(const pl_engine *e, int u)
     return (u - 1) % e->config.recompute == 0;
 }
 
-static int start_pass(
-    pl_engine *e, const pl_batch *batch, bool training, float grad_scale, int64_t step, int64_t first_row)
+static int start_pass(pl_engine *e, const pl_batch *batch, bool training, float grad_scale, int64_t step)
 {
     pl_pass *pass = &e->flight.pass;
     *pass = (pl_pass){.batch = batch,
@@ -175,7 +174,7 @@ static int start_pass(
         .training = training,
         .seed = e->config.seed,
         .step = step,
-        .first_row = first_row,
+        .first_row = batch->nsequences ? batch->numbers[0] : 0,
         .grad_scale = grad_scale};
     pl_stack_pop(&e->saved, 0);
     pl_stack_pop(&e->work, 0);
@@ -303,9 +302,11 @@ typedef struct step_args {
     double lr;
 } step_args;
 
-static int fetch(pl_engine *e, const step_args *s, int micro)
+/* `before`: tokens of the step so far; a feed that knows more of other processes' numbers the sequences itself. */
+static int fetch(pl_engine *e, const step_args *s, int micro, int64_t before)
 {
     pl_batch_clear(&e->batch);
+    e->batch.next_number = before;
     return s->feed->micro_batch(e->run.err, s->feed->user, s->step, micro, &e->batch);
 }
 
@@ -332,8 +333,8 @@ static int accumulate(pl_engine *e, const step_args *s, const pl_action *actions
     for (int i = 0; i < count; i++) {
         switch (actions[i].kind) {
         case PL_ACTION_FORWARD:
-            PL_TRY(fetch(e, s, actions[i].micro));
-            PL_TRY(start_pass(e, &e->batch, true, grad_scale, s->step, result->tokens));
+            PL_TRY(fetch(e, s, actions[i].micro, result->tokens));
+            PL_TRY(start_pass(e, &e->batch, true, grad_scale, s->step));
             pl_profile_end(&e->profile, PL_PHASE_DATA);
             PL_TRY(forward_training(e));
             result->loss += e->flight.pass.loss_sum;
@@ -397,7 +398,7 @@ int pl_engine_step(pl_engine *e, const pl_feed *feed, int64_t step, int micro_ba
 
 int pl_engine_evaluate(pl_engine *e, const pl_batch *batch, double *loss_sum)
 {
-    PL_TRY(start_pass(e, batch, false, 0, 0, 0));
+    PL_TRY(start_pass(e, batch, false, 0, 0));
     PL_TRY(forward_inference(e));
     *loss_sum = e->flight.pass.loss_sum;
     return 0;
@@ -405,7 +406,7 @@ int pl_engine_evaluate(pl_engine *e, const pl_batch *batch, double *loss_sum)
 
 int pl_engine_logits(pl_engine *e, const pl_batch *batch, const int32_t *rows, int64_t n, float *logits)
 {
-    PL_TRY(start_pass(e, batch, false, 0, 0, 0));
+    PL_TRY(start_pass(e, batch, false, 0, 0));
     pl_pass *pass = &e->flight.pass;
     if (e->cache.rows) pass->cache = &e->cache;
     PL_TRY(pl_inputs_rows(&e->run, &e->inputs, rows, n, pass));
@@ -419,7 +420,7 @@ int pl_engine_logits(pl_engine *e, const pl_batch *batch, const int32_t *rows, i
 int pl_engine_gradients(pl_engine *e, const pl_batch *batch, double *loss)
 {
     PL_TRY(pl_store_zero_gradients(e->store));
-    PL_TRY(start_pass(e, batch, true, batch->ntargets ? 1.0f / (float)batch->ntargets : 0, 1, 0));
+    PL_TRY(start_pass(e, batch, true, batch->ntargets ? 1.0f / (float)batch->ntargets : 0, 1));
     PL_TRY(forward_training(e));
     *loss = e->flight.pass.loss_sum / (double)(batch->ntargets ? batch->ntargets : 1);
     return backward(e, true);

@@ -46,6 +46,15 @@ same() { cmp "$1/$3" "$2/$3"; }
     [ "$(numbers one3 tokens)" = "$(numbers out3 tokens)" ]
 }
 
+@test "dropout drops the same, whoever computes a row" {
+    more=(--method lora --lora.dropout 0.3 --lora.init gaussian --train.steps 5 --optimizer.lr 0.01)
+    train 1 one --train.accumulation 3 "${more[@]}"
+    train 3 three "${more[@]}"
+    near one three
+    train 1 other --train.accumulation 3 "${more[@]}" --lora.dropout 0
+    ! near one other
+}
+
 @test "what is sharded does not change a bit, checkpoints included" {
     for method in full lora; do
         for precision in f32 bf16; do
