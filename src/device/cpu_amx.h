@@ -200,6 +200,21 @@ PL_INLINE void pack_pairs(uint16_t *tile, amx_source s, int64_t i, int64_t j)
     for (int r = 0; r < 16; r++) _mm512_store_si512(tile + r * 32, amx_source_pair(s, i + 2 * r, j));
 }
 
+/* Two tiles that are neighbours, of x[32, 32], which must lie inside. */
+PL_INLINE void pack_two_pairs(uint16_t *tile, uint16_t *next, amx_source s, int64_t i, int64_t j)
+{
+    static const uint16_t order[64] = {0, 32, 1, 33, 2, 34, 3, 35, 4, 36, 5, 37, 6, 38, 7, 39, 8, 40, 9, 41, 10, 42, 11,
+        43, 12, 44, 13, 45, 14, 46, 15, 47, 16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55, 24, 56, 25,
+        57, 26, 58, 27, 59, 28, 60, 29, 61, 30, 62, 31, 63};
+    const uint16_t *x = s.x + i * s.stride + j;
+    __m512i low = _mm512_loadu_si512(order), high = _mm512_loadu_si512(order + 32);
+    for (int r = 0; r < 16; r++) {
+        __m512i a = _mm512_loadu_si512(x + 2 * r * s.stride), b = _mm512_loadu_si512(x + (2 * r + 1) * s.stride);
+        _mm512_store_si512(tile + r * 32, _mm512_permutex2var_epi16(a, low, b));
+        _mm512_store_si512(next + r * 32, _mm512_permutex2var_epi16(a, high, b));
+    }
+}
+
 PL_INLINE void pack_columns(uint16_t *tile, amx_source s, int64_t i, int64_t j)
 {
     pl_vf r[16];

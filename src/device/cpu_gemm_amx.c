@@ -1,6 +1,8 @@
 /* bf16 products on AMX. The right operand is packed into tiles by panels of columns that stay in the second-level
    cache; then threads take blocks of rows. A left operand that lies as tiles want it (not transposed, whole steps of
-   32) is read in place, but for rows at its end that do not fill a tile; another one is packed too.
+   32) is read in place, but for rows at its end that do not fill a tile; another one is packed too. Where b is the
+   larger operand and lies transposed, as a weight does in a forward, c^T = b^T a^T is made instead: then b is read in
+   place and a, the smaller, is packed.
 
    A sum over more than K_BLOCK elements is made in parts: in c itself where that is f32, else in f32 beside the panel.
    The order of every sum follows from the shapes alone. */
@@ -40,6 +42,7 @@ typedef struct factor {
 
 typedef struct plan {
     const pl_gemm_args *args;
+    bool swapped; /* it is c^T that is made: all below is of that product */
     int64_t m, n;
     factor main, tail; /* tail.k 0: there is none */
     int64_t k_block;   /* elements of main.k at a time, a multiple of 32 unless it is all */
@@ -60,16 +63,24 @@ static int64_t steps_of(int64_t k)
     return up_to(k, 32);
 }
 
-static factor main_factor(const pl_gemm_args *g)
+static bool swaps(const pl_gemm_args *g)
 {
-    int64_t k = g->transpose_a ? g->a.shape[0] : g->a.shape[1];
-    return (factor){g->a, g->b, g->transpose_a, g->transpose_b, k};
+    bool lies_right = g->transpose_b && !g->transpose_a && (pl_tensor_none(g->a2) || g->transpose_b2);
+    return lies_right && g->c.shape[1] > g->c.shape[0] && g->a.shape[1] % 32 == 0;
 }
 
-static factor tail_factor(const pl_gemm_args *g)
+/* The product that is made: its operands and c's shape. */
+static void take_operands(plan *p, const pl_gemm_args *g)
 {
-    if (pl_tensor_none(g->a2)) return (factor){0};
-    return (factor){g->a2, g->b2, false, g->transpose_b2, g->a2.shape[1]};
+    int64_t k = g->transpose_a ? g->a.shape[0] : g->a.shape[1], k2 = pl_tensor_none(g->a2) ? 0 : g->a2.shape[1];
+    p->swapped = swaps(g);
+    p->m = g->c.shape[p->swapped];
+    p->n = g->c.shape[!p->swapped];
+    p->main = (factor){g->a, g->b, g->transpose_a, g->transpose_b, k};
+    p->tail = (factor){g->a2, g->b2, false, g->transpose_b2, k2};
+    if (!p->swapped) return;
+    p->main = (factor){g->b, g->a, false, true, k};
+    p->tail = (factor){g->b2, g->a2, false, true, k2};
 }
 
 static int64_t room_bytes(const plan *p)
@@ -94,7 +105,8 @@ static int64_t sums_bytes(const plan *p)
 
 static plan plan_of(const pl_gemm_args *g, int threads)
 {
-    plan p = {.args = g, .m = g->c.shape[0], .n = g->c.shape[1], .main = main_factor(g), .tail = tail_factor(g)};
+    plan p = {.args = g};
+    take_operands(&p, g);
     int64_t blocks = up_to(p.main.k, K_BLOCK);
     p.k_block = blocks > 1 ? up_to(up_to(p.main.k, blocks), 32) * 32 : p.main.k;
     p.partial = blocks > 1 && g->c.dtype != PL_F32;
@@ -102,7 +114,7 @@ static plan plan_of(const pl_gemm_args *g, int threads)
     int64_t columns = PANEL_BYTES / (p.steps * 64) / 32 * 32, panels = up_to(p.n, columns);
     p.panel = panels > 1 ? up_to(up_to(p.n, panels), 32) * 32 : p.n;
     p.rows = up_to(p.m, ROWS) < 4 * threads ? SMALL_ROWS : ROWS;
-    p.gathered = g->transpose_a || p.main.k % 32 != 0;
+    p.gathered = p.main.transpose_a || p.main.k % 32 != 0;
     int64_t most = LEFT_BYTES / (steps_of(p.k_block) * 64) / ROWS * ROWS;
     p.tall = p.gathered ? at_most(p.m, most) : p.m;
     return p;
@@ -127,18 +139,25 @@ static amx_source source_of(pl_tensor t)
     return (amx_source){(const uint16_t *)t.data, t.stride, t.shape[0], t.shape[1]};
 }
 
-/* Tiles of 16 columns from j on and of the sum's elements [from, from + count). */
-PL_INLINE void pack_right(uint16_t *tiles, const factor *f, int64_t j, int64_t from, int64_t count)
+/* Whole columns of tiles of b^T from column j on, for the sum's elements [from, from + count). */
+PL_INLINE void pack_right_column(uint16_t *tiles, const factor *f, int64_t j, int64_t from, int64_t count)
 {
     amx_source s = source_of(f->b);
     for (int64_t step = 0; step < steps_of(count); step++) {
-        uint16_t *tile = tiles + step * AMX_TILE;
-        if (f->transpose_b) {
-            pack_transposed(tile, s, j, from + step * 32);
-        } else {
-            pack_pairs(tile, s, from + step * 32, j);
-        }
+        pack_transposed(tiles + step * AMX_TILE, s, j, from + step * 32);
     }
+}
+
+/* A step of b from element `from` on, for all of a panel's columns; tiles of neighbours are `below` apart. */
+PL_INLINE void pack_right_step(
+    uint16_t *tiles, int64_t below, const factor *f, int64_t j, int64_t columns, int64_t from)
+{
+    amx_source s = source_of(f->b);
+    int64_t c = 0;
+    for (; c + 32 <= columns && amx_whole(s, from, 32, j + c, 32); c += 32) {
+        pack_two_pairs(tiles + c / 16 * below, tiles + (c / 16 + 1) * below, s, from, j + c);
+    }
+    for (; c < columns; c += 16) pack_pairs(tiles + c / 16 * below, s, from, j + c);
 }
 
 /* Rows of 16 from i on. */
@@ -185,61 +204,103 @@ typedef struct finish {
     bool plain;              /* none of these: sums become bf16 and that is all */
 } finish;
 
-/* A square of sums that waits to be written; its rows are written while the next square is multiplied. */
+/* A square of sums that waits to be written, piece by piece while the next square is multiplied. A piece is a row; of
+   c^T it is 16 rows by 16 columns. */
 typedef struct square {
     const plan *plan;
     const finish *finish;
-    const float *sums;                   /* [32, 32] */
-    int64_t i, j, panel_j, columns, top; /* top: the first row that has sums */
-    int row, rows;                       /* the next to be written, and how many there are */
+    float *sums; /* [32, 32] */
+    int64_t i, j, panel_j, rows, columns;
+    int64_t top; /* the first row that has sums */
+    int piece, pieces;
 } square;
 
-/* Up to 16 columns of a row. */
-PL_INLINE void finish_lanes(const square *q, int64_t i, int64_t j, int64_t panel_j, int64_t lanes, pl_vf v)
+static square square_at(
+    const plan *p, const finish *f, float *sums, int64_t i, int64_t rows, int64_t j, int64_t columns)
 {
-    const plan *p = q->plan;
-    const pl_gemm_args *g = p->args;
-    float *sum = p->sums + (i - q->top) * p->panel + panel_j;
-    if (q->finish->from_sums) v += lanes == 16 ? pl_vload(sum) : pl_vload_part(sum, lanes);
-    if (q->finish->to_sums) {
-        if (lanes == 16)
-            pl_vstore(sum, v);
-        else
-            pl_vstore_part(sum, v, lanes);
-        return;
-    }
-    char *row = pl_row(g->c, i);
+    square q = {.plan = p, .finish = f, .sums = sums, .i = i, .j = j, .rows = rows, .columns = columns};
+    q.pieces = (int)(p->swapped ? up_to(rows, 16) * up_to(columns, 16) : rows);
+    return q;
+}
+
+/* Up to 16 sums of row i of the square, from column j on, with those of former parts. False: they wait for the next. */
+PL_INLINE bool whole_sums(const square *q, int64_t i, int64_t j, int64_t lanes, pl_vf *v)
+{
+    const finish *f = q->finish;
+    *v = pl_vload(q->sums + i * 32 + j);
+    if (!f->from_sums && !f->to_sums) return true;
+    float *sum = q->plan->sums + (q->i + i - q->top) * q->plan->panel + q->panel_j + j;
+    if (f->from_sums) *v += lanes == 16 ? pl_vload(sum) : pl_vload_part(sum, lanes);
+    if (!f->to_sums) return true;
+    if (lanes == 16)
+        pl_vstore(sum, *v);
+    else
+        pl_vstore_part(sum, *v, lanes);
+    return false;
+}
+
+/* Up to 16 columns of a row of c. */
+PL_INLINE void write_lanes(const square *q, int64_t i, int64_t j, int64_t lanes, pl_vf v)
+{
+    const pl_gemm_args *g = q->plan->args;
+    char *row = (char *)g->c.data + i * g->c.stride * (g->c.dtype == PL_F32 ? 4 : 2);
     v *= pl_vset(g->alpha);
     if (q->finish->bias) v += pl_vget(g->bias.dtype, g->bias.data, j, lanes);
     if (q->finish->accumulate) v += pl_vget(g->c.dtype, row, j, lanes);
     pl_vput(g->c.dtype, row, j, lanes, v);
 }
 
-PL_INLINE void finish_row(square *q)
+PL_INLINE void finish_row(const square *q, int64_t r)
 {
-    const float *from = q->sums + (int64_t)q->row * 32;
-    int64_t i = q->i + q->row++;
     if (q->finish->plain && q->columns == 32) {
-        uint16_t *to = (uint16_t *)q->plan->args->c.data + i * q->plan->args->c.stride + q->j;
+        const float *from = q->sums + r * 32;
+        uint16_t *to = (uint16_t *)q->plan->args->c.data + (q->i + r) * q->plan->args->c.stride + q->j;
         _mm512_storeu_si512(to, amx_bf16(pl_vload(from), pl_vload(from + 16)));
         return;
     }
-    finish_lanes(q, i, q->j, q->panel_j, at_most(q->columns, 16), pl_vload(from));
-    if (q->columns > 16) finish_lanes(q, i, q->j + 16, q->panel_j + 16, q->columns - 16, pl_vload(from + 16));
+    for (int64_t j = 0; j < q->columns; j += 16) {
+        pl_vf v;
+        int64_t lanes = at_most(q->columns - j, 16);
+        if (whole_sums(q, r, j, lanes, &v)) write_lanes(q, q->i + r, q->j + j, lanes, v);
+    }
+}
+
+/* 16 rows and columns of c^T. */
+static void finish_transposed(const square *q, int64_t i, int64_t j)
+{
+    pl_vf v[16];
+    int64_t rows = at_most(q->rows - i, 16), columns = at_most(q->columns - j, 16);
+    for (int64_t r = 0; r < 16; r++) v[r] = pl_vset(0);
+    for (int64_t r = 0; r < rows; r++) (void)whole_sums(q, i + r, j, columns, &v[r]);
+    if (q->finish->to_sums) return;
+    pl_vtranspose(v);
+    for (int64_t c = 0; c < columns; c++) write_lanes(q, q->j + j + c, q->i + i, rows, v[c]);
+}
+
+PL_INLINE void finish_piece(square *q)
+{
+    int piece = q->piece++;
+    if (q->plan->swapped) {
+        int across = q->columns > 16 ? 2 : 1;
+        finish_transposed(q, piece / across * 16, piece % across * 16);
+    } else {
+        finish_row(q, piece);
+    }
 }
 
 static void finish_square(square *q)
 {
-    while (q->row < q->rows) finish_row(q);
+    while (q->piece < q->pieces) finish_piece(q);
 }
 
 /* Asks for the lines of c that a square will be written to. */
 PL_INLINE void fetch_square(const square *q)
 {
     pl_tensor c = q->plan->args->c;
-    int64_t size = pl_dtype_size(c.dtype);
-    for (int r = 0; r < q->rows; r++) {
-        const char *at = (const char *)c.data + ((q->i + r) * c.stride + q->j) * size;
+    bool swapped = q->plan->swapped;
+    int64_t size = c.dtype == PL_F32 ? 4 : 2, rows = swapped ? q->columns : q->rows;
+    const char *at = (const char *)c.data + ((swapped ? q->j : q->i) * c.stride + (swapped ? q->i : q->j)) * size;
+    for (int64_t r = 0; r < rows; r++, at += c.stride * size) {
         __builtin_prefetch(at, 1, 3);
         if (size == 4) __builtin_prefetch(at + 64, 1, 3);
     }
@@ -247,8 +308,9 @@ PL_INLINE void fetch_square(const square *q)
 
 /* ---- multiplying ---- */
 
-/* Up to 2 x 2 tiles of sums, over steps of 32 elements; in each some rows of the square before are finished. */
-PL_INLINE void steps(int m, int n, left l, const uint16_t *b, int64_t b_below, int64_t count, square *before, int rows)
+/* Up to 2 x 2 tiles of sums, over steps of 32 elements; in each some pieces of the square before are finished. */
+PL_INLINE void steps(
+    int m, int n, left l, const uint16_t *b, int64_t b_below, int64_t count, square *before, int pieces)
 {
     for (int64_t s = 0; s < count; s++) {
         const char *a_at = l.at + s * l.step;
@@ -261,7 +323,7 @@ PL_INLINE void steps(int m, int n, left l, const uint16_t *b, int64_t b_below, i
         if (n == 2) AMX_MULTIPLY(1, 4, 7);
         if (m == 2) AMX_MULTIPLY(2, 5, 6);
         if (m == 2 && n == 2) AMX_MULTIPLY(3, 5, 7);
-        for (int r = 0; r < rows && before->row < before->rows; r++) finish_row(before);
+        for (int r = 0; r < pieces && before->piece < before->pieces; r++) finish_piece(before);
     }
 }
 
@@ -274,8 +336,8 @@ PL_INLINE void multiply_square(int m, int n, float *sums, left main, int64_t mai
     if (n == 2) AMX_ZERO(1);
     if (m == 2) AMX_ZERO(2);
     if (m == 2 && n == 2) AMX_ZERO(3);
-    int rows = (int)up_to(32, main_steps);
-    steps(m, n, main, b, below, main_steps, before, rows);
+    int pieces = (int)up_to(before->pieces, main_steps);
+    steps(m, n, main, b, below, main_steps, before, pieces);
     steps(m, n, tail, b + main_steps * AMX_TILE, below, tail_steps, before, 0);
     AMX_STORE(0, sums, 128);
     if (n == 2) AMX_STORE(1, sums + 16, 128);
@@ -324,8 +386,10 @@ static void multiply(const plan *p, const part *t, int64_t i, int64_t first, int
     for (int64_t c = first; c < end; c += 2) {
         const uint16_t *b = p->right + c * below;
         for (int64_t r = 0; r < rows; r += 32, turn ^= 1) {
-            square q = {p, &t->finish, sums[turn], i + r, t->j + c * 16, c * 16, at_most(32, t->columns - c * 16), t->i,
-                0, (int)at_most(32, rows - r)};
+            square q = square_at(p, &t->finish, sums[turn], i + r, at_most(32, rows - r), t->j + c * 16,
+                at_most(32, t->columns - c * 16));
+            q.panel_j = c * 16;
+            q.top = t->i;
             left a = main, a2 = tail;
             a.at += r / 16 * main.below;
             if (a2.at) a2.at += r / 16 * tail.below;
@@ -367,17 +431,34 @@ static void pack_whole_left(const plan *p, const part *t)
     }
 }
 
-/* And here. */
+/* So is the right one. */
+static void pack_panel(
+    uint16_t *tiles, int64_t below, const factor *f, int64_t j, int64_t columns, int64_t from, int64_t count)
+{
+    if (f->transpose_b) {
+#    pragma omp for schedule(static) nowait
+        for (int64_t c = 0; c < up_to(columns, 16); c++) {
+            pack_right_column(tiles + c * below, f, j + c * 16, from, count);
+        }
+        return;
+    }
+#    pragma omp for schedule(static) nowait
+    for (int64_t step = 0; step < steps_of(count); step++) {
+        pack_right_step(tiles + step * AMX_TILE, below, f, j, columns, from + step * 32);
+    }
+}
+
+/* Every thread of a team comes here too. */
 static void multiply_part(const plan *p, const part *t, uint16_t *room)
 {
     int64_t tiles = up_to(t->columns, 16), blocks = up_to(t->rows, p->rows), below = part_steps(t) * AMX_TILE;
     if (p->gathered && t->packs_left) pack_whole_left(p, t);
-#    pragma omp for schedule(static)
-    for (int64_t c = 0; c < tiles; c++) {
-        uint16_t *at = p->right + c * below;
-        pack_right(at, &p->main, t->j + c * 16, t->from, t->count);
-        if (t->tail) pack_right(at + steps_of(t->count) * AMX_TILE, &p->tail, t->j + c * 16, 0, t->tail);
+    pack_panel(p->right, below, &p->main, t->j, t->columns, t->from, t->count);
+    if (t->tail) {
+        uint16_t *behind = p->right + steps_of(t->count) * AMX_TILE;
+        pack_panel(behind, below, &p->tail, t->j, t->columns, 0, t->tail);
     }
+#    pragma omp barrier
     int64_t pairs = up_to(tiles, 2), wanted = up_to(ITEMS_A_THREAD * omp_get_num_threads(), blocks);
     int64_t cuts = at_most(wanted, pairs);
 #    pragma omp for schedule(static)
