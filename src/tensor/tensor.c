@@ -3,25 +3,17 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct {
-    const char *name;
-    int size;
-} dtypes[PL_DTYPE_COUNT] = {
-    [PL_F32] = {"f32", 4},
-    [PL_BF16] = {"bf16", 2},
-    [PL_F16] = {"f16", 2},
-    [PL_I32] = {"i32", 4},
-    [PL_U8] = {"u8", 1},
+static const char *const names[PL_DTYPE_COUNT] = {
+    [PL_F32] = "f32",
+    [PL_BF16] = "bf16",
+    [PL_F16] = "f16",
+    [PL_I32] = "i32",
+    [PL_U8] = "u8",
 };
-
-int pl_dtype_size(pl_dtype dtype)
-{
-    return dtypes[dtype].size;
-}
 
 const char *pl_dtype_name(pl_dtype dtype)
 {
-    return dtypes[dtype].name;
+    return names[dtype];
 }
 
 pl_tensor pl_tensor_nd(void *data, pl_dtype dtype, int ndim, const int64_t *shape)

@@ -9,8 +9,14 @@
 
 typedef enum pl_dtype { PL_F32, PL_BF16, PL_F16, PL_I32, PL_U8, PL_DTYPE_COUNT } pl_dtype;
 
-int pl_dtype_size(pl_dtype dtype);         /* bytes an element */
 const char *pl_dtype_name(pl_dtype dtype); /* "f32", "bf16", ... */
+
+/* Bytes an element. */
+static inline int pl_dtype_size(pl_dtype dtype)
+{
+    if (dtype == PL_F32 || dtype == PL_I32) return 4;
+    return dtype == PL_U8 ? 1 : 2;
+}
 
 #define PL_MAX_DIMS 4
 
