@@ -14,6 +14,8 @@ static const pl_tensor none = {0};
  * memory. */
 #define CHUNK_TRAINED ((int64_t)1 << 25)
 #define CHUNK_FROZEN ((int64_t)1 << 24)
+/* The head's weight goes through the caches once for each chunk, so there are few, however large the vocabulary is. */
+#define FEWEST_ROWS 192
 
 typedef struct head {
     pl_unit unit;
@@ -31,8 +33,10 @@ typedef struct head_saved {
 static int64_t chunk_rows(const head *h, int64_t tokens)
 {
     int64_t rows = (pl_linear_trainable(h->linear) ? CHUNK_TRAINED : CHUNK_FROZEN) / h->arch->vocab / 32 * 32;
-    if (rows < 32) rows = 32;
-    return rows < tokens ? rows : tokens;
+    if (rows < FEWEST_ROWS) rows = FEWEST_ROWS;
+    if (rows >= tokens) return tokens;
+    int64_t chunks = (tokens + rows - 1) / rows; /* equal ones, of whole tiles */
+    return ((tokens + chunks - 1) / chunks + 31) / 32 * 32;
 }
 
 /* The gradient of logits takes their place: as bf16 in the f32 rows' memory. */
