@@ -58,7 +58,7 @@ typedef struct pl_field {
     size_t offset;        /* in the struct */
     const char *fallback; /* the default, as one would write it; NULL: not set */
     const char *words;    /* "full|lora" */
-    const char *refused;  /* "fp16: why": a word that people try, and what to tell them */
+    const char *refused;  /* "fp16: why": a word or number that people try, and what to tell them */
     int size;             /* a list must have this many items; 0: any */
     pl_range range;       /* of a number, or of each in a list or map */
     const char *when;  /* "method=lora": another field decides whether this one applies; "optimizer.name=sgd|adamw" */

@@ -64,10 +64,19 @@ static int parse_int(pl_error *err, const pl_field *field, const char *where, co
     return 0;
 }
 
+/* What people try, and what they should do. */
+static int check_refused(pl_error *err, const pl_field *field, const char *where, const char *text)
+{
+    size_t n = strlen(text);
+    if (!field->refused || n == 0 || strncmp(field->refused, text, n) != 0 || field->refused[n] != ':') return 0;
+    return PL_FAIL(err, PL_EUNSUPPORTED, "%s is %s, which is not supported%s", where, text, field->refused + n);
+}
+
 static int parse_real(pl_error *err, const pl_field *field, const char *where, const char *text, double *out)
 {
     double value;
     if (!pl_parse_real(text, &value)) return wrong(err, where, text, "a number");
+    PL_TRY(check_refused(err, field, where, text));
     PL_TRY(check_range(err, &field->range, where, text, value));
     *out = value;
     return 0;
@@ -121,10 +130,7 @@ static int set_text(pl_error *err, const pl_field *field, void *object, const ch
 static int set_word(pl_error *err, const pl_field *field, void *object, const char *where, const char *text)
 {
     int word = pl_word_index(field->words, text);
-    size_t n = strlen(text);
-    if (word < 0 && field->refused && n > 0 && strncmp(field->refused, text, n) == 0 && field->refused[n] == ':') {
-        return PL_FAIL(err, PL_EUNSUPPORTED, "%s is %s, which is not supported%s", where, text, field->refused + n);
-    }
+    PL_TRY(check_refused(err, field, where, text));
     if (word < 0) return words_expected(err, field, where, text, NULL);
     *PL_MEMBER(int, field, object) = word;
     return 0;

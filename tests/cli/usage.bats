@@ -82,6 +82,8 @@ wrong() {
     wrong 2 "plait train: --method is 'loar'; full or lora was expected" train --method loar
     wrong 2 "plait train: --optimizer.lr is '1e-4x'; a number was expected" train --optimizer.lr=1e-4x
     wrong 2 "plait train: --model needs a value" train --model
+    wrong 2 "plait generate: --temperature is 0, which is not supported: --greedy takes the likeliest token always" \
+        generate --temperature 0
     wrong 2 "plait train: --model is empty; a path was expected" train --model ""
     wrong 2 "plait train: --optimizer.betas has 1 number; 2 were expected" train --optimizer.betas 0.9
     wrong 2 "plait train: --data.shuffle is 'no'; true or false was expected" train --data.shuffle no
