@@ -30,12 +30,27 @@ pl_optimizer pl_session_optimizer(const pl_config *c)
 
 /* ---- opening ---- */
 
+static int check_no_adapter(pl_error *err, const pl_config *c, const char *where)
+{
+    char *model, *adapter = NULL;
+    PL_TRY(pl_path_join(err, c->model, "config.json", &model));
+    int rc = pl_path_join(err, c->model, "adapter_config.json", &adapter);
+    if (rc == 0 && !pl_file_exists(model) && pl_file_exists(adapter)) {
+        rc =
+            PL_FAIL(err, PL_EUSAGE, "%s is %s, which holds an adapter; give the model that it is for, and --adapter %s",
+                where, c->model, c->model);
+    }
+    free(adapter);
+    free(model);
+    return rc;
+}
+
 /* Names of models on the Hub and files out of a folder are what people give in place of the folder. */
 static int check_model_folder(pl_error *err, const pl_config *c)
 {
     char where[PL_WHERE_SIZE];
     pl_config_where(c, &c->model, where);
-    if (pl_dir_exists(c->model)) return 0;
+    if (pl_dir_exists(c->model)) return check_no_adapter(err, c, where);
     if (pl_file_exists(c->model)) {
         return PL_FAIL(err, PL_EUSAGE, "%s is %s, a file; the folder that holds a model's config.json was expected",
             where, c->model);

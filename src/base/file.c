@@ -83,6 +83,15 @@ void pl_map_forget(const pl_map *map, const void *from, size_t size)
     (void)madvise((void *)begin, stop - begin, MADV_DONTNEED);
 }
 
+int pl_file_check_fetched(pl_error *err, const char *path, const void *bytes, size_t size)
+{
+    static const char begin[] = "version https://git-lfs";
+    size_t n = sizeof begin - 1;
+    if (size < n || size > 1024 || memcmp(bytes, begin, n) != 0) return 0;
+    return PL_FAIL(err, PL_EINPUT,
+        "%s: is a Git LFS pointer, not the file that it stands for; fetch that with `git lfs pull`", path);
+}
+
 int pl_file_read(pl_error *err, const char *path, pl_buf *buf)
 {
     int fd;

@@ -19,6 +19,9 @@ void pl_map_close(pl_map *map);                                /* {0} is fine */
    are read again if they are touched again. The map may be NULL, and then nothing is done. */
 void pl_map_forget(const pl_map *map, const void *from, size_t size);
 
+/* PL_EINPUT if these bytes, a whole file, are what Git LFS leaves in the place of a large file that was not fetched. */
+int pl_file_check_fetched(pl_error *err, const char *path, const void *bytes, size_t size);
+
 /* Appends the whole file to buf. */
 int pl_file_read(pl_error *err, const char *path, pl_buf *buf);
 /* Hands over the whole file in pieces of up to 256 KiB, whatever its size; an error of `piece` ends it. */

@@ -32,7 +32,8 @@ int pl_json_read(pl_error *err, const char *path, json_t **out)
 {
     pl_map map;
     PL_TRY(pl_map_open(err, path, &map));
-    int rc = pl_json_parse(err, path, map.data ? (const char *)map.data : "", map.size, out);
+    int rc = pl_file_check_fetched(err, path, map.data, map.size);
+    if (rc == 0) rc = pl_json_parse(err, path, map.data ? (const char *)map.data : "", map.size, out);
     pl_map_close(&map);
     return rc;
 }

@@ -13,6 +13,7 @@
 #include <zstd.h>
 
 #include "base/buf.h"
+#include "base/file.h"
 
 #define INPUT_SIZE ((size_t)256 << 10)
 
@@ -96,6 +97,7 @@ static int detect(pl_error *err, pl_source *s)
 {
     static const unsigned char gzip[] = {0x1f, 0x8b}, zstd[] = {0x28, 0xb5, 0x2f, 0xfd};
     PL_TRY(refill(err, s));
+    PL_TRY(pl_file_check_fetched(err, s->path, s->input, s->have));
     s->whole = true;
     if (s->have >= sizeof gzip && memcmp(s->input, gzip, sizeof gzip) == 0) {
         s->packing = PACKED_GZIP;

@@ -308,6 +308,7 @@ int pl_tokenizer_open(pl_error *err, const char *folder, pl_tokenizer **out)
     PL_GO(done, pl_path_join(err, folder, "tokenizer.json", &path));
     PL_GO(done, pl_path_join(err, folder, "tokenizer_config.json", &config));
     PL_GO(done, pl_map_open(err, path, &map));
+    PL_GO(done, pl_file_check_fetched(err, path, map.data, map.size));
     PL_GO(done, open_tokenizer(err, path, map.data ? (const char *)map.data : "", map.size,
                     pl_file_exists(config) ? config : NULL, out));
 done:

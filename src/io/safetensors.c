@@ -60,14 +60,10 @@ struct pl_safetensors {
     int *by_name;          /* indices into tensors, for bsearch */
 };
 
-/* Finds the header's text. What people most often hold in place of the file is told by name. */
+/* Finds the header's text. */
 static int find_header(pl_error *err, const char *where, const unsigned char *bytes, size_t size, size_t *length)
 {
-    static const char lfs[] = "version https://git-lfs";
-    if (size >= sizeof lfs - 1 && memcmp(bytes, lfs, sizeof lfs - 1) == 0) {
-        return PL_FAIL(err, PL_EINPUT,
-            "%s: is a Git LFS pointer, not the file that it stands for; fetch that with `git lfs pull`", where);
-    }
+    PL_TRY(pl_file_check_fetched(err, where, bytes, size));
     if (size < LENGTH_SIZE) {
         return PL_FAIL(
             err, PL_EINPUT, "%s: has %zu bytes; a safetensors file has 8 for its header's length alone", where, size);

@@ -216,3 +216,30 @@ wrong() {
     wrong 1 "plait eval: model/model.safetensors: tensor model.norm.weight: element 63 is NaN" \
         eval --model model --data text.txt
 }
+
+@test "files that Git LFS did not fetch" {
+    local stories=$PLAIT_ROOT/demo/stories260K name
+    printf 'version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12345\n' >pointer
+    printf 'Once' >text.txt
+    for name in model.safetensors tokenizer.json config.json; do
+        rm -rf model
+        mkdir model
+        cp "$stories"/* model
+        cp pointer model/$name
+        wrong 2 "plait eval: model/$name: is a Git LFS pointer, not the file that it stands for; fetch that with \`git lfs pull\`" \
+            eval --model model --data text.txt
+    done
+    cp pointer rows.jsonl
+    cp pointer plays.txt
+    for name in rows.jsonl plays.txt; do
+        wrong 2 "plait eval: $name: is a Git LFS pointer, not the file that it stands for; fetch that with \`git lfs pull\`" \
+            eval --model "$stories" --data $name
+    done
+}
+
+@test "an adapter in the model's place" {
+    mkdir adapter
+    echo '{"peft_type": "LORA"}' >adapter/adapter_config.json
+    wrong 2 "plait generate: --model is adapter, which holds an adapter; give the model that it is for, and --adapter adapter" \
+        generate --model adapter --prompt hi
+}
