@@ -211,8 +211,8 @@ PL_API int pl_generate_text(pl_error *err, const pl_log *log, pl_config *config,
 PL_API int pl_merge(pl_error *err, const pl_log *log, pl_config *config);
 
 /* What a model, an adapter, a checkpoint, a run, a weights file or a dataset holds, as a JSON document whose "kind" is
-   that word. Looks at `path`; where that is NULL, at what config names: a dataset where it has data and a model, else
-   the model, else the adapter. *json is a text that the caller frees. */
+   that word. Looks at `path`, or at config's data with the model of `path`. Where that is NULL, at what config names: a
+   dataset where it has data and a model, else the model, else the adapter. *json is a text that the caller frees. */
 PL_API int pl_inspect(pl_error *err, const pl_log *log, pl_config *config, const char *path, char **json);
 
 #ifdef __cplusplus

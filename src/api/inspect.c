@@ -285,7 +285,7 @@ static int inspect_folder(pl_error *err, const pl_log *log, pl_config *config, c
     }
     PL_GO(done, has(err, path, "config.json", &file, &there));
     if (there) {
-        PL_GO(done, pl_config_set(err, config, "model", path));
+        if (path != config->model) PL_GO(done, pl_config_set(err, config, "model", path));
         rc = inspect_model(err, log, config, path, out);
         goto done;
     }
@@ -318,6 +318,16 @@ static int check_weights_path(pl_error *err, const char *path)
 int pl_inspect_document(pl_error *err, const pl_log *log, pl_config *config, const char *path, json_t **out)
 {
     PL_TRY(pl_config_check(err, config, PL_CMD_INSPECT));
+    if (path && (config->model || config->from_scratch)) {
+        char where[PL_WHERE_SIZE];
+        return PL_FAIL(err, PL_EUSAGE, "%s and %s are both given; one thing is looked at at a time", path,
+            pl_config_where(config, config->model ? (void *)&config->model : &config->from_scratch, where));
+    }
+    /* A model's folder with data is the model that the data is looked at with. */
+    if (path && config->data.files.count > 0) {
+        PL_TRY(pl_config_set(err, config, "model", path));
+        path = NULL;
+    }
     if (path && pl_dir_exists(path)) return inspect_folder(err, log, config, path, out);
     if (path) {
         size_t n = strlen(path);

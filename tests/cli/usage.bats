@@ -243,3 +243,19 @@ wrong() {
     wrong 2 "plait generate: --model is adapter, which holds an adapter; give the model that it is for, and --adapter adapter" \
         generate --model adapter --prompt hi
 }
+
+@test "inspect takes what it looks at as a path or as a flag" {
+    local stories=$PLAIT_ROOT/demo/stories260K
+    plait inspect "$stories"
+    same=$output
+    [[ $output == "$stories: a llama model of 260032 parameters"* ]]
+    plait inspect --model "$stories"
+    [ "$output" = "$same" ]
+    printf '{"text": "Once upon a time"}\n' >rows.jsonl
+    plait inspect --model "$stories" --data rows.jsonl
+    same=$output
+    [[ $output == "rows.jsonl: text, 1 sequences"* ]]
+    plait inspect "$stories" --data rows.jsonl
+    [ "$output" = "$same" ]
+    wrong 2 "plait inspect: x and --model are both given; one thing is looked at at a time" inspect x --model "$stories"
+}
