@@ -81,7 +81,7 @@ struct pl_config {
         int64_t budget;    /* bytes; 0: none */
     } memory;
     struct {
-        int64_t zero, prefetch, bucket_mb; /* as pl_sharding has them */
+        int64_t zero, shard_size, prefetch, bucket_mb; /* as pl_sharding has them */
         bool sync_each_batch;
     } parallel;
     struct {

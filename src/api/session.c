@@ -291,6 +291,7 @@ static pl_engine_config engine_config(const pl_session *s, const pl_work *w, pl_
         .accumulates = micro_batches(w) > 1,
         .sharding = {.comm = comm,
             .stage = (int)c->parallel.zero,
+            .group = (int)c->parallel.shard_size,
             .prefetch = (int)c->parallel.prefetch,
             .bucket = c->parallel.bucket_mb << 20,
             .every_micro = c->parallel.sync_each_batch}};

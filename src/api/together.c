@@ -24,15 +24,16 @@ static int write_file(pl_error *err, void *user, const char *path, const pl_st_s
     return pl_comm_agree(err, t->comm, pl_st_write_share(err, path, sources, count));
 }
 
-/* A file that could not be written ends the leader's work, and it says so. */
+/* A file that could not be written ends the leader's work; then all know why. */
 static int follow(pl_error *err, const together *t)
 {
+    int failed = 0;
     for (;;) {
         order o;
         PL_TRY(pl_comm_broadcast(err, t->comm, &o, sizeof o, 0));
-        if (o.count < 0) return 0;
-        pl_error own = {0};
-        pl_comm_agree(&own, t->comm, pl_st_write_share(&own, o.path, t->sources + o.first, o.count));
+        if (o.count < 0) return failed;
+        int rc = pl_st_write_share(err, o.path, t->sources + o.first, o.count);
+        failed = pl_comm_agree(err, t->comm, rc);
     }
 }
 

@@ -101,28 +101,35 @@ int pl_reduce_scatter_begin(pl_run *run, pl_comm *comm, pl_collective *c, pl_ten
     return 0;
 }
 
-/* own = ((s0 + s1) + ...), own being s[rank]: until it is its turn the sum is kept in the place of s0. */
-static int add_up(pl_run *run, const pl_comm *comm, pl_tensor own, pl_tensor staging)
+/* own = (((before + s0) + s1) + ...), own being s[rank]: until it is its turn the sum is kept in place of what came
+   first. */
+static int add_up(pl_run *run, const pl_comm *comm, pl_tensor own, pl_tensor staging, pl_tensor before_all)
 {
     int64_t n = own.shape[0];
-    pl_tensor sum = comm->rank == 0 ? own : pl_tensor_rows(staging, 0, n);
-    for (int r = 1; r < comm->size && n > 0; r++) {
+    bool begun = !pl_tensor_none(before_all);
+    pl_tensor sum = before_all, kept = begun ? pl_tensor_rows(before_all, 0, n) : own;
+    for (int r = 0; r < comm->size && n > 0; r++) {
         pl_tensor next = r == comm->rank ? own : pl_tensor_rows(staging, staged(comm, r, n), n);
-        pl_tensor to = r < comm->rank ? sum : own;
-        PL_TRY(pl_add(run, to, sum, next, 1));
+        pl_tensor to = r < comm->rank ? kept : own;
+        if (!begun) {
+            sum = kept = next;
+            begun = true;
+            continue;
+        }
+        PL_TRY(pl_add(run, to, pl_tensor_rows(sum, 0, n), next, 1));
         sum = to;
     }
     return 0;
 }
 
-int pl_reduce_scatter_end(pl_run *run, pl_collective *c)
+int pl_reduce_scatter_end(pl_run *run, pl_collective *c, pl_tensor before_all)
 {
     const pl_comm *comm = c->comm;
     int64_t bytes = (comm->size - 1) * pl_tensor_bytes(c->own);
     int rc = pl_comm_wait(run->err, c->comm, &c->transfer);
     if (rc == 0) received(run, c, c->staging.data, bytes, 0);
     end(c);
-    return rc < 0 ? rc : add_up(run, comm, c->own, c->staging);
+    return rc < 0 ? rc : add_up(run, comm, c->own, c->staging, before_all);
 }
 
 /* ---- all_gather ---- */
@@ -157,6 +164,30 @@ int pl_all_gather_end(pl_run *run, pl_collective *c)
 
 /* ---- all at once ---- */
 
+int pl_tensor_send(pl_run *run, pl_comm *comm, pl_tensor t, int to, pl_traffic_kind kind)
+{
+    pl_collective c = {0};
+    int64_t bytes = pl_tensor_bytes(t);
+    PL_TRY(open_bounce(run, &c, bytes));
+    const void *from = to_send(run, &c, t.data, bytes, 0);
+    int rc = pl_comm_send(run->err, comm, &c.transfer, to, from, bytes, kind);
+    if (rc == 0) rc = pl_comm_wait(run->err, comm, &c.transfer);
+    pl_collective_close(&c);
+    return rc;
+}
+
+int pl_tensor_receive(pl_run *run, pl_comm *comm, pl_tensor t, int from)
+{
+    pl_collective c = {0};
+    int64_t bytes = pl_tensor_bytes(t);
+    PL_TRY(open_bounce(run, &c, bytes));
+    int rc = pl_comm_receive(run->err, comm, &c.transfer, from, to_receive(&c, t.data, 0), bytes);
+    if (rc == 0) rc = pl_comm_wait(run->err, comm, &c.transfer);
+    if (rc == 0) received(run, &c, t.data, bytes, 0);
+    pl_collective_close(&c);
+    return rc;
+}
+
 int pl_all_reduce(pl_run *run, pl_comm *comm, pl_tensor buffer, pl_tensor staging, pl_traffic_kind kind)
 {
     pl_collective c = {0};
@@ -168,7 +199,7 @@ int pl_all_reduce(pl_run *run, pl_comm *comm, pl_tensor buffer, pl_tensor stagin
     int rc = most > 0 ? 0 : PL_FAIL(run->err, PL_EBUG, "all_reduce: it has no staging");
     for (int64_t skip = 0; rc == 0 && skip * comm->size < buffer.shape[0] + comm->size; skip += most) {
         rc = pl_reduce_scatter_begin(run, comm, &c, buffer, bounds, skip, most, staging, kind);
-        if (rc == 0) rc = pl_reduce_scatter_end(run, &c);
+        if (rc == 0) rc = pl_reduce_scatter_end(run, &c, (pl_tensor){0});
     }
     for (int r = 0; r <= comm->size; r++) bounds[r] *= 4;
     if (rc == 0) rc = pl_all_gather_begin(run, comm, &c, buffer.data, bounds, kind);

@@ -28,13 +28,18 @@ void pl_collective_close(pl_collective *c); /* waits for what is on its way; {0}
    until the end. */
 int pl_reduce_scatter_begin(pl_run *run, pl_comm *comm, pl_collective *c, pl_tensor buffer, const int64_t *bounds,
     int64_t skip, int64_t most, pl_tensor staging, pl_traffic_kind kind);
-/* This process's elements of its own slice, in the buffer, become the sums. */
-int pl_reduce_scatter_end(pl_run *run, pl_collective *c);
+/* This process's elements of its own slice, in the buffer, become the sums. `before` (f32, as many elements; none: they
+   are 0) comes first in them, and is scratch afterwards. */
+int pl_reduce_scatter_end(pl_run *run, pl_collective *c, pl_tensor before);
 
 /* Every slice of data, bounds in bytes, becomes what the process has whose slice it is. */
 int pl_all_gather_begin(
     pl_run *run, pl_comm *comm, pl_collective *c, void *data, const int64_t *bounds, pl_traffic_kind kind);
 int pl_all_gather_end(pl_run *run, pl_collective *c);
+
+/* Send to, or receive from, one process; return when that is done. */
+int pl_tensor_send(pl_run *run, pl_comm *comm, pl_tensor t, int to, pl_traffic_kind kind);
+int pl_tensor_receive(pl_run *run, pl_comm *comm, pl_tensor t, int from);
 
 /* Begun and ended at once. buffer (f32 [n]) becomes its sum over all processes; staging: f32, size - 1 elements at
    least, and the more there are the fewer messages it takes. */

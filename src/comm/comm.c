@@ -216,7 +216,7 @@ int pl_comm_agree(pl_error *err, pl_comm *comm, int rc)
     const char *file = err->code ? err->file : __FILE__; /* a pointer of another process means nothing here */
     *err = told;
     if (comm->rank != first) err->file = file;
-    return failed < comm->size ? pl_error_prefix(err, "process %d of %d", first, comm->size) : err->code;
+    return failed < comm->size && first > 0 ? pl_error_prefix(err, "process %d of %d", first, comm->size) : err->code;
 }
 
 /* ---- machines ---- */

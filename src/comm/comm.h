@@ -79,7 +79,8 @@ int pl_comm_sum(pl_error *err, pl_comm *comm, double *values, int n);
 int pl_comm_barrier(pl_error *err, pl_comm *comm);
 
 /* Everybody tells how it went: rc and, if that is an error, *err. 0 when all went well; else every process gets the
-   error of the first that failed, in the order of ranks, with that rank's name in front where others had none. */
+   error of the first that failed, in the order of ranks; where others had none, with that rank in front unless it is
+   the first process, which often works for all. */
 int pl_comm_agree(pl_error *err, pl_comm *comm, int rc);
 
 /* PL_EUSAGE on every process, naming the first that differs and its machine, unless all give the same value. `what` is

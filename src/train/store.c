@@ -277,6 +277,7 @@ static int open_pieces(pl_store *s)
     for (int i = 0; i < PL_STORE_PIECES; i++) {
         PL_TRY(take(s, &s->pieces[i].staging, PL_MEM_MESSAGES, 4 * others * s->piece_elements));
     }
+    if (s->across) PL_TRY(take(s, &s->before, PL_MEM_MESSAGES, 4 * s->piece_elements));
     return 0;
 }
 
@@ -380,20 +381,40 @@ static int place_all(pl_store *s, const pl_source *source, pl_host_tensor *found
     }
     PL_TRY(find_lenders(s));
     PL_TRY(open_slots(s));
-    if (s->comm->size > 1 && s->options.training) PL_TRY(open_pieces(s));
+    if (s->all->size > 1 && s->options.training) PL_TRY(open_pieces(s));
     for (int i = 0; i < model->nunits; i++) pl_store_point(s, model->units[i]);
     for (int i = 0; i < model->nparams; i++) PL_TRY(fill_param(s, model->params[i], is_found[i] ? &found[i] : NULL));
     return 0;
+}
+
+/* Groups of neighbours, and those that have the same place in each. */
+static int open_groups(pl_store *s, int size)
+{
+    pl_error *err = s->run->err;
+    int *colors, rc;
+    if (s->all->size % size != 0) {
+        return PL_FAIL(
+            err, PL_EUSAGE, "parallel.shard_size is %d, and %d processes are no multiple of it", size, s->all->size);
+    }
+    PL_TRY(pl_calloc(err, (size_t)s->all->size, sizeof *colors, &colors));
+    for (int r = 0; r < s->all->size; r++) colors[r] = r / size;
+    PL_GO(done, pl_comm_split(err, s->all, colors, &s->group));
+    for (int r = 0; r < s->all->size; r++) colors[r] = r % size;
+    PL_GO(done, pl_comm_split(err, s->all, colors, &s->across));
+    s->comm = s->group;
+done:
+    free(colors);
+    return rc;
 }
 
 static int open_comm(pl_store *s)
 {
     const pl_sharding *how = &s->options.sharding;
     PL_TRY(pl_comm_self(s->run->err, &s->self));
-    s->comm = how->comm ? how->comm : s->self;
-    s->stage = s->comm->size > 1 ? how->stage : 0;
+    s->all = s->comm = how->comm ? how->comm : s->self;
+    s->stage = s->all->size > 1 ? how->stage : 0;
     s->whole_gradients = s->stage < 2 || (s->options.accumulates && !how->every_micro);
-    return 0;
+    return s->stage > 0 && how->group > 0 && how->group != s->all->size ? open_groups(s, how->group) : 0;
 }
 
 int pl_store_open(
@@ -409,7 +430,7 @@ int pl_store_open(
     size_t nunits = (size_t)model->nunits, nparams = (size_t)model->nparams;
     PL_GO(done, pl_calloc(run->err, nparams, sizeof *s->placed, &s->placed));
     PL_GO(done, pl_calloc(run->err, nunits, sizeof *s->units, &s->units));
-    PL_GO(done, pl_calloc(run->err, nunits * ((size_t)s->comm->size + 1), sizeof *s->sums, &s->sums));
+    PL_GO(done, pl_calloc(run->err, nunits * ((size_t)s->all->size + 1), sizeof *s->sums, &s->sums));
     PL_GO(done, pl_calloc(run->err, nparams, sizeof *found, &found));
     PL_GO(done, pl_calloc(run->err, nparams, sizeof *is_found, &is_found));
     PL_GO(done, place_all(s, source, found, is_found));
@@ -450,11 +471,14 @@ void pl_store_close(pl_store *s)
     for (int i = 0; i < s->nslots; i++) give_back(s, &s->slots[i]);
     for (int i = 0; i < s->ngrad_slots; i++) give_back(s, &s->grad_slots[i]);
     for (int i = 0; i < PL_STORE_PIECES; i++) give_back(s, &s->pieces[i].staging);
+    give_back(s, &s->before);
     free(s->slots);
     free(s->grad_slots);
     free(s->placed);
     free(s->units);
     free(s->sums);
+    pl_comm_close(s->across);
+    pl_comm_close(s->group);
     pl_comm_close(s->self);
     free(s);
 }

@@ -44,6 +44,7 @@ typedef struct pl_source {
 typedef struct pl_sharding {
     pl_comm *comm;    /* those processes; NULL: this one alone */
     int stage;        /* 0 to 3 */
+    int group;        /* so many neighbours share out, and other groups have the same; 0: all of them share out */
     int prefetch;     /* stage 3: units that are gathered ahead of their use */
     int64_t bucket;   /* bytes of gradients that travel in one piece; two pieces may be on their way */
     bool every_micro; /* stages 2 and 3: exchange gradients after each micro-batch, and never hold them whole */

@@ -70,20 +70,22 @@ struct pl_store {
     pl_run *run;
     pl_model *model;
     pl_store_options options;
-    pl_comm *comm; /* options.sharding's, or `self` */
-    pl_comm *self;
-    int stage;            /* 0 where there is one process */
-    bool whole_gradients; /* units have gradient buffers of their own, not slots */
-    int lowest;           /* unit below which nothing trains */
-    pl_placed *placed;    /* [nparams], by param->id */
-    pl_unit_store *units; /* [nunits] */
-    pl_block *slots;      /* stage 3: gathered values */
+    pl_comm *all;                   /* options.sharding's, or `self` */
+    pl_comm *comm;                  /* those that share out: all, or the group */
+    pl_comm *self, *group, *across; /* across: those of other groups that keep the same slices; NULL without groups */
+    int stage;                      /* 0 where there is one process */
+    bool whole_gradients;           /* units have gradient buffers of their own, not slots */
+    int lowest;                     /* unit below which nothing trains */
+    pl_placed *placed;              /* [nparams], by param->id */
+    pl_unit_store *units;           /* [nunits] */
+    pl_block *slots;                /* stage 3: gathered values */
     pl_block *grad_slots;
     int nslots, ngrad_slots;
     pl_piece pieces[PL_STORE_PIECES];
     int64_t piece_elements; /* of each slice that go into one piece */
     int next_piece;
-    double *sums; /* [nunits * (size + 1)] of squares */
+    pl_block before; /* a piece's sum over the groups before this one */
+    double *sums;    /* [nunits * (all's size + 1)] of squares */
 };
 
 static inline bool pl_store_trains(const pl_store *s, const pl_param *p)

@@ -68,23 +68,26 @@ int pl_store_zero_gradients(pl_store *s)
     return 0;
 }
 
-/* Each process adds up the squares of its slices; the sums are added by units and slices, so that they do not depend on
-   who keeps what. */
+/* The buffers are cut into a slice for each process, however they are shared out, and each adds up the squares of one;
+   the sums are added by units and slices, so that they do not depend on who keeps what. In groups, slices of one place
+   are neighbours: process p's is number (p % group) * groups + p / group. */
 int pl_store_gradient_norm(pl_store *s, double *norm)
 {
-    int nunits = s->model->nunits, size = s->comm->size;
+    int nunits = s->model->nunits, size = s->all->size, group = s->comm->size, groups = size / group;
+    int own = s->all->rank % group * groups + s->all->rank / group;
     double *mine = s->sums, *all = size > 1 ? s->sums + nunits : mine, total = 0;
     PL_TRY(pl_store_finish_gradients(s));
     for (int i = 0; i < nunits; i++) {
         const pl_unit_store *u = &s->units[i];
-        int64_t low = pl_store_slice_low(s, u), n = pl_store_slice_high(s, u) - low;
+        int64_t low = pl_comm_cut(u->n, PL_STORE_GRAIN, size, own),
+                n = pl_comm_cut(u->n, PL_STORE_GRAIN, size, own + 1) - low;
         mine[i] = 0;
         if (n > 0) PL_TRY(pl_sum_squares(s->run, &mine[i], pl_store_elements(s, u, PL_STATE_GRADIENT, low, n)));
     }
-    if (size > 1) PL_TRY(pl_comm_gather(s->run->err, s->comm, mine, nunits * (int64_t)sizeof *mine, all));
+    if (size > 1) PL_TRY(pl_comm_gather(s->run->err, s->all, mine, nunits * (int64_t)sizeof *mine, all));
     for (int i = 0; i < nunits; i++) {
         double sum = 0;
-        for (int r = 0; r < size; r++) sum += all[r * nunits + i];
+        for (int k = 0; k < size; k++) sum += all[(k % groups * group + k / groups) * nunits + i];
         total += sum;
     }
     *norm = sqrt(total);
@@ -197,6 +200,7 @@ pl_tensor pl_store_state(const pl_store *s, const pl_param *p, pl_state state)
 pl_part pl_store_share(const pl_store *s, const pl_param *p, pl_state state)
 {
     const pl_unit_store *u = &s->units[s->placed[p->id].unit->index];
+    if (s->across && s->across->rank > 0) return (pl_part){.values = pl_tensor_1d(NULL, PL_F32, 0)};
     if (pl_store_has(s, p, state)) return clip(s, p, state, pl_store_slice_low(s, u), pl_store_slice_high(s, u));
     pl_part values = pl_store_value_part(s, p);
     if (state != PL_STATE_MASTER) return (pl_part){.values = pl_tensor_1d(NULL, PL_F32, 0)};

@@ -84,6 +84,25 @@ static int begin_next(pl_store *s, const pl_unit *unit, pl_way way)
 
 /* ---- gradients ---- */
 
+/* The sum goes up from group to group, each adding its processes' in their order, and what has come of it down again.
+ */
+static int sum_across(pl_store *s, pl_collective *exchange)
+{
+    pl_comm *across = s->across;
+    pl_tensor own = exchange->own, before = {0};
+    if (!across) return pl_reduce_scatter_end(s->run, exchange, before);
+    if (across->rank > 0) {
+        before = pl_store_f32(s->before.data, 0, own.shape[0]);
+        PL_TRY(pl_tensor_receive(s->run, across, before, across->rank - 1));
+    }
+    PL_TRY(pl_reduce_scatter_end(s->run, exchange, before));
+    if (across->rank + 1 < across->size) {
+        PL_TRY(pl_tensor_send(s->run, across, own, across->rank + 1, PL_TRAFFIC_GRADIENTS));
+        PL_TRY(pl_tensor_receive(s->run, across, own, across->rank + 1));
+    }
+    return across->rank > 0 ? pl_tensor_send(s->run, across, own, across->rank - 1, PL_TRAFFIC_GRADIENTS) : 0;
+}
+
 /* A piece has arrived and is added up. A slice of its own takes it over; where everything is kept everywhere, the last
    piece sends the sums round. */
 static int finish_piece(pl_store *s, pl_piece *piece)
@@ -91,7 +110,7 @@ static int finish_piece(pl_store *s, pl_piece *piece)
     if (!piece->exchange.comm) return 0;
     pl_unit_store *u = &s->units[piece->unit];
     pl_tensor sums = piece->exchange.own;
-    PL_TRY(pl_reduce_scatter_end(s->run, &piece->exchange));
+    PL_TRY(sum_across(s, &piece->exchange));
     if (!s->whole_gradients && sums.shape[0] > 0) {
         const char *slot = s->grad_slots[u->gradient_slot].data;
         int64_t first = slot ? ((const char *)sums.data - slot) / 4 : pl_store_slice_low(s, u);
@@ -132,7 +151,7 @@ static int open_gradients(pl_store *s, pl_unit *unit)
 int pl_store_grad_done(pl_store *s, pl_unit *unit, bool last)
 {
     pl_unit_store *u = &s->units[unit->index];
-    if (s->comm->size == 1 || u->n == 0 || (s->whole_gradients && !last)) return 0;
+    if (s->all->size == 1 || u->n == 0 || (s->whole_gradients && !last)) return 0;
     const void *base = s->whole_gradients ? u->states[PL_STATE_GRADIENT].data : s->grad_slots[u->gradient_slot].data;
     int64_t longest = 0;
     for (int r = 0; r < s->comm->size; r++) {
@@ -190,7 +209,7 @@ int pl_store_acquire(pl_store *s, pl_unit *unit, pl_way way)
 {
     const pl_unit_store *u = &s->units[unit->index];
     bool gradients = way == PL_WAY_BACKWARD || (way == PL_WAY_FORWARD && unit->ops->early_gradients);
-    if (s->comm->size == 1) return 0;
+    if (s->all->size == 1) return 0;
     for (int i = 0; i < u->lender_count; i++) PL_TRY(make_usable(s, s->model->units[u->lenders[i]], gradients));
     PL_TRY(make_usable(s, unit, gradients));
     return begin_next(s, unit, way);

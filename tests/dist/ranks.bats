@@ -71,6 +71,18 @@ same() { cmp "$1/$3" "$2/$3"; }
     done
 }
 
+@test "groups that share out among themselves do not change a bit either" {
+    train 4 whole --train.steps 4
+    for zero in 1 2 3; do
+        train 4 z$zero --train.steps 4 --parallel.zero $zero --parallel.shard_size 2
+        same whole z$zero model.safetensors
+        same whole z$zero checkpoints/step-00000003/state.json
+    done
+    run "$PLAIT" train "${common[@]}" --ranks 3 --output out --parallel.zero 1 --parallel.shard_size 2 --train.steps 1
+    [ "$status" = 2 ]
+    [ "$(grep -c 'shard_size is 2, and 3 processes are no multiple' <<<"$output")" = 1 ]
+}
+
 @test "any number of processes goes on from a checkpoint, and the same number to the same bits" {
     train 4 whole --parallel.zero 3 --train.steps 6
     for n in 4 1 2 3; do

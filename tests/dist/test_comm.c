@@ -103,7 +103,7 @@ static void check_reduce_scatter(place *p, int64_t n, int64_t most)
     pl_collective c = {0};
     for (int64_t skip = 0; skip < longest; skip += most) {
         OK(pl_reduce_scatter_begin(&p->run, world, &c, t, bounds, skip, most, staging, PL_TRAFFIC_GRADIENTS));
-        OK(pl_reduce_scatter_end(&p->run, &c));
+        OK(pl_reduce_scatter_end(&p->run, &c, (pl_tensor){0}));
     }
     pl_collective_close(&c);
     float *host = fetch(p, t);
@@ -206,7 +206,7 @@ static void at_once(void **state)
     OK(pl_comm_sum(&err, world, &total, 1));
     assert_true(total == world->size * (world->size - 1) / 2);
     OK(pl_all_gather_end(&p.run, &b));
-    OK(pl_reduce_scatter_end(&p.run, &a));
+    OK(pl_reduce_scatter_end(&p.run, &a, (pl_tensor){0}));
     float *host = fetch(&p, sums), *others = fetch(&p, all);
     for (int64_t i = bounds[world->rank]; i < bounds[world->rank + 1]; i++) assert_true(host[i] == ordered_sum(i));
     for (int r = 0; r < world->size; r++) {
@@ -327,7 +327,7 @@ static int64_t some_work(place *p, pl_comm *comm)
     pl_collective c = {0};
     double x = 1;
     OK(pl_reduce_scatter_begin(&p->run, dp, &c, t, bounds, 0, n, staging, PL_TRAFFIC_GRADIENTS));
-    OK(pl_reduce_scatter_end(&p->run, &c));
+    OK(pl_reduce_scatter_end(&p->run, &c, (pl_tensor){0}));
     OK(pl_all_gather_begin(&p->run, dp, &c, t.data, bounds, PL_TRAFFIC_PARAMETERS));
     OK(pl_all_gather_end(&p->run, &c));
     OK(pl_comm_sum(&err, dp, &x, 1));

@@ -198,11 +198,11 @@ static void check_way(
     const char *model, golden_options options, int accumulation, bool gap, const outcome *one, outcome *first)
 {
     char way[200];
-    snprintf(way, sizeof way, "%s, %s, %s, ZeRO-%d, recompute %d, accumulation %d%s", model,
+    snprintf(way, sizeof way, "%s, %s, %s, ZeRO-%d in groups of %d, recompute %d, accumulation %d%s", model,
         options.dora   ? "dora"
         : options.lora ? "lora"
                        : "full",
-        pl_dtype_name(options.dtype), options.sharding.stage, options.recompute, accumulation,
+        pl_dtype_name(options.dtype), options.sharding.stage, options.sharding.group, options.recompute, accumulation,
         options.sharding.every_micro ? ", every micro-batch" : "");
     outcome dry, real;
     pl_comm *nobody;
