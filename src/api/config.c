@@ -226,7 +226,7 @@ bool pl_config_applies(const pl_config *config, const pl_field *field)
 {
     if (pl_config_told_by_adapter(config, field)) return false;
     if (!field->when) return true;
-    /* "optimizer.name=adamw|sgd" */
+    /* "optimizer.name=adamw|sgd", "parallel.zero=2|3" */
     const char *equals = strchr(field->when, '=');
     char name[PL_FIELD_NAME_SIZE];
     snprintf(name, sizeof name, "%.*s", (int)(equals - field->when), field->when);
@@ -236,8 +236,14 @@ bool pl_config_applies(const pl_config *config, const pl_field *field)
         bool wanted = strcmp(equals + 1, "true") == 0;
         return *PL_CONST_MEMBER(bool, by, config) == wanted;
     }
-    int size, other_size, value = *PL_CONST_MEMBER(int, by, config);
-    const char *word = pl_word(by->words, value, &size), *other;
+    char number[24];
+    int size, other_size;
+    const char *word = number, *other;
+    if (by->kind == PL_FIELD_INT) {
+        size = snprintf(number, sizeof number, "%lld", (long long)*PL_CONST_MEMBER(int64_t, by, config));
+    } else {
+        word = pl_word(by->words, *PL_CONST_MEMBER(int, by, config), &size);
+    }
     for (int i = 0; word && (other = pl_word(equals + 1, i, &other_size)); i++) {
         if (size == other_size && strncmp(word, other, (size_t)size) == 0) return true;
     }

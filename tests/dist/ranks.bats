@@ -60,7 +60,9 @@ same() { cmp "$1/$3" "$2/$3"; }
         for precision in f32 bf16; do
             rm -rf z?
             for zero in 0 1 2 3; do
-                train 3 z$zero --method $method --precision $precision --parallel.zero $zero --train.steps 4
+                more=()
+                [ $zero != 3 ] || more=(--parallel.prefetch 2)
+                train 3 z$zero --method $method --precision $precision --parallel.zero $zero --train.steps 4 "${more[@]}"
                 [ $zero = 0 ] && continue
                 for file in checkpoints/step-00000003/optimizer.safetensors checkpoints/step-00000003/state.json \
                     $(cd z0 && ls *.safetensors); do
