@@ -184,6 +184,18 @@ SH
     done
 }
 
+@test "a signal to mpiexec stops all after a step, with a checkpoint" {
+    train 2 whole --train.steps 300 --checkpoint.every 0
+    "$PLAIT" train "${common[@]}" --ranks 2 --output out --train.steps 300 --checkpoint.every 0 >>log 2>&1 &
+    mpiexec=$!
+    for i in $(seq 200); do [ -s out/metrics.jsonl ] && break; sleep 0.02; done
+    kill -TERM $mpiexec
+    wait $mpiexec || true # MPICH's says now 143, now 0
+    [ -d out/checkpoints ]
+    train 2 out --train.steps 300 --checkpoint.every 0
+    same whole out model.safetensors
+}
+
 @test "a process that cannot write is named, and ends all" {
     [ "$(id -u)" = 0 ] && skip "root writes everywhere"
     train 2 out --train.steps 3
