@@ -9,7 +9,7 @@ ninja := $(if $(shell command -v ninja),-G Ninja)
 ccache := $(if $(shell command -v ccache),-DCMAKE_C_COMPILER_LAUNCHER=ccache)
 sources = $(shell git ls-files '*.c' '*.h')
 
-.PHONY: all configure demo test install deps deps-dev docs format check asan fuzz interop clean
+.PHONY: all configure demo test install deps deps-dev docs format check asan fuzz interop bench bench-peers clean
 
 all: configure
 	@cmake --build $(BUILD) --parallel $(JOBS)
@@ -65,6 +65,21 @@ interop: configure
 	@test -f $(INTEROP_MODEL)/config.json || $(BUILD)/peer/bin/python tools/get_smollm2.py $(INTEROP_MODEL)
 	OMP_WAIT_POLICY=passive $(BUILD)/peer/bin/python tools/interop.py --plait $(BUILD)/plait --model $(INTEROP_MODEL) \
 	    --data $(DATA) --work $(BUILD)/interop
+
+# The workloads of docs/performance.md, on a machine that does nothing else; BENCH='w1|w3' chooses some by name. With peers:
+# beside PyTorch, transformers and PEFT in the same rounds.
+BENCH ?= .
+TCMALLOC ?= $(wildcard /usr/lib/*-linux-gnu/libtcmalloc_minimal.so.4)
+ROUNDS ?= 2
+steps = python3 bench/steps.py --build $(BUILD) --work $(BUILD)/bench --out $(BUILD)/bench/steps.csv --cases '$(BENCH)' --rounds $(ROUNDS)
+bench: configure
+	@cmake --build $(BUILD) --parallel $(JOBS) --target plait bench_floor
+	@$(steps)
+bench-peers: configure
+	@cmake --build $(BUILD) --parallel $(JOBS) --target plait bench_floor
+	@test -f $(BUILD)/peer/ready || { python3 -m venv $(BUILD)/peer && \
+	    $(BUILD)/peer/bin/pip install -q -r tools/interop.txt && touch $(BUILD)/peer/ready; }
+	@$(steps) --peer-python $(BUILD)/peer/bin/python $(if $(TCMALLOC),--preload $(TCMALLOC))
 
 clean:
 	rm -rf $(BUILD)
