@@ -1,6 +1,7 @@
-/* Matrix products go to oneDNN, and in bf16 on AMX to kernels of our own (cpu_gemm_amx.c). Where the machine has no
-   bf16 arithmetic that is worth it (oneDNN refuses bf16 on AVX2, and emulates it at a fifth of the f32 speed on AVX-512
-   without its bf16 extension), bf16 operands are widened to f32 in blocks, which is exact, and multiplied in f32. */
+/* Matrix products go to oneDNN, but for few rows (cpu_gemm_thin.c) and bf16 on AMX (cpu_gemm_amx.c). Where the machine
+   has no bf16 arithmetic that is worth it (oneDNN refuses bf16 on AVX2, and emulates it at a fifth of the f32 speed on
+   AVX-512 without its bf16 extension), bf16 operands are widened to f32 in blocks, which is exact, and multiplied in
+   f32. */
 #include "device/cpu.h"
 #include "device/onednn.h"
 
@@ -171,9 +172,16 @@ static int64_t product_scratch(pl_onednn *onednn, pl_error *err, const pl_gemm_a
     return bytes < 0 ? bytes : bytes + bias_bytes(args);
 }
 
+/* Few rows: in f32, where oneDNN reaches half of what memory gives, and in bf16 where it would be widened. */
+static bool thin(const pl_gemm_args *args)
+{
+    return PL_CPU(gemm_thin_takes)(args) && (args->a.dtype == PL_F32 || !pl_onednn_has_bf16());
+}
+
 int64_t PL_CPU(gemm_scratch)(pl_device *device, pl_error *err, const pl_gemm_args *args)
 {
     pl_onednn *onednn = ((pl_cpu *)device)->onednn;
+    if (thin(args)) return PL_CPU(gemm_thin_scratch)(args);
 #ifdef __AMX_BF16__
     if (PL_CPU(gemm_amx_takes)(args)) return PL_CPU(gemm_amx_scratch)(device, args);
 #endif
@@ -211,6 +219,7 @@ static int product_of(pl_device *device, pl_error *err, const pl_gemm_args *args
 
 int PL_CPU(gemm)(pl_device *device, pl_error *err, const pl_gemm_args *args, void *scratch)
 {
+    if (thin(args)) return PL_CPU(gemm_thin)(device, err, args, scratch);
 #ifdef __AMX_BF16__
     if (PL_CPU(gemm_amx_takes)(args)) {
         PL_CPU(gemm_amx)(device, args, scratch);

@@ -74,8 +74,8 @@ static void check_case(const gemm_case *g)
     op_check_any_order(name, operands, PL_COUNT(operands) - (g->k2 ? 0 : 2), run_gemm, g);
 }
 
-static const int64_t shapes[][3] = {
-    {1, 1, 1}, {2, 3, 5}, {7, 17, 33}, {64, 48, 32}, {1, 100, 64}, {100, 1, 64}, {65, 16, 129}, {50, 200, 8}};
+static const int64_t shapes[][3] = {{1, 1, 1}, {2, 3, 5}, {8, 130, 40}, {7, 17, 33}, {64, 48, 32}, {1, 100, 64},
+    {100, 1, 64}, {65, 16, 129}, {50, 200, 8}};
 
 /* Every combination of transposition, accumulation and dtypes. */
 static void forms(void **state)
@@ -139,7 +139,9 @@ static void two_pairs(void **state)
         }
     }
     check_case(&(gemm_case){48, 40, 31, true, false, true, PL_BF16, PL_F32, -0.5f, 0, 0, 16, true});
-    check_case(&(gemm_case){2, 40, 64, false, true, false, PL_BF16, PL_BF16, 2, 0, 0, 16, true});
+    for (int m = 1; m < 10; m++)
+        check_case(&(gemm_case){m, 40, 64, false, true, m % 2, PL_BF16, PL_BF16, 2, 0, 3, 5, true});
+    check_case(&(gemm_case){3, 40, 64, false, true, false, PL_F32, PL_F32, 1, 2, 0, 16, false});
 }
 
 /* Beyond what the AMX kernel packs at once, of each operand, and beyond what it sums at once. */
