@@ -32,6 +32,17 @@ def model_for(w, folder):
     return model.train()
 
 
+def padded(rows):
+    """A batch as transformers' collators make it: every row as long as the longest."""
+    longest = max(len(row) for row in rows)
+    if all(len(row) == longest for row in rows):
+        ids = torch.tensor(rows)
+        return {"input_ids": ids, "labels": ids}
+    return {"input_ids": torch.tensor([row + [0] * (longest - len(row)) for row in rows]),
+            "attention_mask": torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows]),
+            "labels": torch.tensor([row + [-100] * (longest - len(row)) for row in rows])}
+
+
 def main():
     name, folder, data, steps = sys.argv[1:5]
     w = WORKLOADS[name]
@@ -42,9 +53,9 @@ def main():
     optimizer = torch.optim.AdamW(trained, lr=2e-5, betas=(0.9, 0.999), weight_decay=0.01, fused=True)
     for step in range(int(steps)):
         begin = time.perf_counter()
-        ids = torch.tensor([rows[(step * w["rows"] + i) % len(rows)] for i in range(w["rows"])])
+        batch = padded([rows[(step * w["rows"] + i) % len(rows)] for i in range(w["rows"])])
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=w["precision"] == "bf16"):
-            loss = model(input_ids=ids, labels=ids).loss
+            loss = model(**batch).loss
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(trained, 1.0)
         optimizer.step()

@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 
-from workloads import MODELS, WORKLOADS
+from workloads import MODELS, WORKLOADS, lengths
 
 WARM_UP = 2
 COLUMNS = ["case", "program", "steps", "step_s_min", "step_s_med", "tokens_per_s", "floor_share", "floor_s", "gflop",
@@ -75,8 +75,8 @@ class Bench:
             draw = random.Random(1)
             vocab = MODELS[w["model"]]["vocab_size"]
             with open(path, "w", encoding="utf-8") as out:
-                for _ in range(64 if w["length"] <= 1024 else 4):
-                    out.write(json.dumps({"input_ids": [draw.randrange(vocab) for _ in range(w["length"])]}) + "\n")
+                for n in lengths(w, 128 if w["length"] <= 1024 else 4):
+                    out.write(json.dumps({"input_ids": [draw.randrange(vocab) for _ in range(n)]}) + "\n")
         return path
 
     def folder(self, w):
@@ -117,7 +117,7 @@ class Bench:
         shutil.rmtree(output, ignore_errors=True)
         # Full fine-tuning starts from f32 weights as the peers do; a frozen base stays in the file's mapping.
         command = [self.plait, "train", "--model", self.folder(w), "--data", self.data(w), "--data.shuffle", "false",
-                   "--data.sequence_length", str(w["length"]), "--train.micro_batch", str(w["rows"]), "--train.steps",
+                   "--data.sequence_length", str(max(lengths(w, 128))), "--train.micro_batch", str(w["rows"]), "--train.steps",
                    str(self.args.steps + WARM_UP), "--optimizer.lr", "2e-5", "--precision", w["precision"], "--output",
                    output, "--checkpoint.every", "0", "--method", "full" if w["method"] == "full" else "lora"]
         if w["method"] != "full":
@@ -139,7 +139,7 @@ class Bench:
 
     def run_floor(self, name, w):
         command = [os.path.join(self.args.build, "bench_floor"), self.config(w), w["method"], w["precision"], str(w["rows"]),
-                   str(w["length"]), str(w["rank"]), w["targets"], str(w["recompute"]).lower(), str(self.args.passes)]
+                   str(round(statistics.mean(lengths(w, 128)))), str(w["rank"]), w["targets"], str(w["recompute"]).lower(), str(self.args.passes)]
         return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
     def rows(self, name, w):
@@ -160,10 +160,12 @@ class Bench:
                 losses[program].append(lines[-1]["loss"])
                 planned = max(planned, lines[-1].get("peak_bytes", 0))
         floor = statistics.median(f["floor_med_s"] for f in floors)
+        used = lengths(w, w["rows"] * (self.args.steps + WARM_UP))[w["rows"] * WARM_UP:]
+        tokens = sum(used) / self.args.steps
         for program in programs:
             median = statistics.median(times[program])
             yield {"case": name, "program": program, "steps": len(times[program]), "step_s_min": f"{min(times[program]):.4f}",
-                   "step_s_med": f"{median:.4f}", "tokens_per_s": f"{w['rows'] * w['length'] / median:.0f}",
+                   "step_s_med": f"{median:.4f}", "tokens_per_s": f"{tokens / statistics.mean(times[program]):.0f}",
                    "floor_share": f"{floor / median:.3f}", "floor_s": f"{floor:.4f}", "gflop": f"{floors[0]['gflop']:.0f}",
                    "peak_mib": f"{max(peaks[program]):.0f}", "planned_mib": f"{planned / 2**20:.0f}" if program == "plait" else "",
                    "first_step_s": f"{statistics.median(firsts[program]):.2f}", "loss": f"{losses[program][-1]:.5f}",

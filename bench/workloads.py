@@ -1,4 +1,5 @@
 """The workloads of `make bench`: models as config.json objects, and one row for each kind of run."""
+import random
 
 MODELS = {
     "smollm2-135m": {
@@ -16,7 +17,8 @@ MODELS = {
         "use_sliding_window": False, "hidden_act": "silu"},
 }
 
-# rows: sequences of a step; length: tokens of each; targets: all (linear layers) or qv.
+# rows: sequences of a step; length: tokens of each, or MIXED; targets: all (linear layers) or qv.
+MIXED = 0
 FIELDS = ("model", "method", "precision", "rows", "length", "rank", "targets", "recompute")
 WORKLOADS = {name: dict(zip(FIELDS, values)) for name, values in {
     "w1-full-f32": ("smollm2-135m", "full", "f32", 4, 512, 0, "all", False),
@@ -28,7 +30,14 @@ WORKLOADS = {name: dict(zip(FIELDS, values)) for name, values in {
     "w2-full-f32-64": ("gpt2-124m", "full", "f32", 4, 64, 0, "all", False),
     "w2-full-f32-256": ("gpt2-124m", "full", "f32", 4, 256, 0, "all", False),
     "w3-lora-bf16": ("qwen2.5-0.5b", "lora", "bf16", 1, 512, 8, "qv", False),
+    "mixed-lora-bf16": ("smollm2-135m", "lora", "bf16", 8, MIXED, 16, "all", False),
     "w4-lora-bf16-8192": ("smollm2-135m", "lora", "bf16", 1, 8192, 16, "all", False),
     "w4-lora-bf16-4096": ("smollm2-135m", "lora", "bf16", 1, 4096, 16, "all", False),
     "w4-lora-bf16-8x512": ("smollm2-135m", "lora", "bf16", 8, 512, 16, "all", False),
 }.items()}
+
+
+def lengths(w, count):
+    """Of the first `count` rows. MIXED ones are as long as GSM8K's questions with their answers: 60 to 480, mostly 130 to 250."""
+    draw = random.Random(2)
+    return [w["length"] or min(480, max(60, round(draw.lognormvariate(5.2, 0.37)))) for _ in range(count)]
