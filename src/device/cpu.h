@@ -66,7 +66,7 @@ int PL_CPU(gemm_thin)(pl_device *device, pl_error *err, const pl_gemm_args *args
 int64_t PL_CPU(gemm_thin_scratch)(const pl_gemm_args *args);
 #    ifdef __AMX_BF16__ /* of bf16 tensors */
 bool PL_CPU(gemm_amx_takes)(const pl_gemm_args *args);
-void PL_CPU(gemm_amx)(pl_device *device, const pl_gemm_args *args, void *scratch);
+int PL_CPU(gemm_amx)(pl_device *device, pl_error *err, const pl_gemm_args *args, void *scratch);
 int64_t PL_CPU(gemm_amx_scratch)(pl_device *device, const pl_gemm_args *args);
 void PL_CPU(attention_amx)(pl_device *device, const pl_attention_args *args, void *scratch);
 int64_t PL_CPU(attention_amx_scratch)(pl_device *device, const pl_attention_args *args);

@@ -172,24 +172,25 @@ static int64_t product_scratch(pl_onednn *onednn, pl_error *err, const pl_gemm_a
     return bytes < 0 ? bytes : bytes + bias_bytes(args);
 }
 
-/* Few rows: in f32, where oneDNN reaches half of what memory gives, and in bf16 where it would be widened. */
-static bool thin(const pl_gemm_args *args)
-{
-    return PL_CPU(gemm_thin_takes)(args) && (args->a.dtype == PL_F32 || !pl_onednn_has_bf16());
-}
-
-int64_t PL_CPU(gemm_scratch)(pl_device *device, pl_error *err, const pl_gemm_args *args)
+/* Of what is no thin product. */
+static int64_t wide_scratch(pl_device *device, pl_error *err, const pl_gemm_args *args)
 {
     pl_onednn *onednn = ((pl_cpu *)device)->onednn;
-    if (thin(args)) return PL_CPU(gemm_thin_scratch)(args);
 #ifdef __AMX_BF16__
     if (PL_CPU(gemm_amx_takes)(args)) return PL_CPU(gemm_amx_scratch)(device, args);
 #endif
     pl_gemm_args one = first(args), two = second(args);
     int64_t bytes = product_scratch(onednn, err, &one), more = 0;
-    if (bytes < 0) return bytes;
-    if (!pl_tensor_none(args->a2)) more = product_scratch(onednn, err, &two);
+    if (bytes >= 0 && !pl_tensor_none(args->a2)) more = product_scratch(onednn, err, &two);
     return more < 0 || more > bytes ? more : bytes;
+}
+
+/* A plan knows the largest batch alone: what a thin product would take counts for taller ones too. */
+int64_t PL_CPU(gemm_scratch)(pl_device *device, pl_error *err, const pl_gemm_args *args)
+{
+    bool takes = PL_CPU(gemm_thin_takes)(args);
+    int64_t thin = PL_CPU(gemm_thin_scratch)(args), wide = takes ? 0 : wide_scratch(device, err, args);
+    return wide < 0 || wide > thin ? wide : thin;
 }
 
 /* A sum of no products: the bias or nothing. */
@@ -219,12 +220,9 @@ static int product_of(pl_device *device, pl_error *err, const pl_gemm_args *args
 
 int PL_CPU(gemm)(pl_device *device, pl_error *err, const pl_gemm_args *args, void *scratch)
 {
-    if (thin(args)) return PL_CPU(gemm_thin)(device, err, args, scratch);
+    if (PL_CPU(gemm_thin_takes)(args)) return PL_CPU(gemm_thin)(device, err, args, scratch);
 #ifdef __AMX_BF16__
-    if (PL_CPU(gemm_amx_takes)(args)) {
-        PL_CPU(gemm_amx)(device, args, scratch);
-        return 0;
-    }
+    if (PL_CPU(gemm_amx_takes)(args)) return PL_CPU(gemm_amx)(device, err, args, scratch);
 #endif
     pl_gemm_args one = first(args), two = second(args);
     PL_TRY(product_of(device, err, &one, scratch));

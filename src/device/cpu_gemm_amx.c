@@ -16,12 +16,13 @@
 
 #    define K_BLOCK 2048          /* elements of a sum that stay in the tiles' accumulators */
 #    define PANEL_BYTES (1 << 20) /* of packed columns: half of the second-level cache */
-#    define LEFT_BYTES (8 << 20)  /* of a packed left operand */
-#    define ALONE (1 << 18)       /* multiplications that are not worth a team */
-#    define FEWEST_ROWS 16        /* below, packing the right operand costs more than the product */
-#    define ROWS 64               /* of a block */
-#    define SMALL_ROWS 32         /* where there are few blocks */
-#    define ITEMS_A_THREAD 4      /* pieces of work in a panel, at least, so that threads end together */
+/* Columns of a panel where sums go in parts, each longer than half of K_BLOCK. */
+#    define WIDEST_PARTIAL (PANEL_BYTES / (K_BLOCK / 64 * 64))
+#    define LEFT_BYTES (8 << 20) /* of a packed left operand */
+#    define ALONE (1 << 18)      /* multiplications that are not worth a team */
+#    define ROWS 64              /* of a block */
+#    define SMALL_ROWS 32        /* where there are few blocks */
+#    define ITEMS_A_THREAD 4     /* pieces of work in a panel, at least, so that threads end together */
 
 static int64_t up_to(int64_t n, int64_t unit)
 {
@@ -103,6 +104,17 @@ static int64_t sums_bytes(const plan *p)
     return p->partial ? up_to(p->tall * p->panel * 4, 64) * 64 : 0;
 }
 
+/* Of a panel; it has 32 columns at least. */
+static int64_t panel_bytes(int64_t steps)
+{
+    return steps * 64 * 32 > PANEL_BYTES ? steps * 64 * 32 : PANEL_BYTES;
+}
+
+static bool gathers(const plan *p)
+{
+    return p->main.transpose_a || p->main.k % 32 != 0;
+}
+
 static plan plan_of(const pl_gemm_args *g, int threads)
 {
     plan p = {.args = g};
@@ -111,25 +123,32 @@ static plan plan_of(const pl_gemm_args *g, int threads)
     p.k_block = blocks > 1 ? up_to(up_to(p.main.k, blocks), 32) * 32 : p.main.k;
     p.partial = blocks > 1 && g->c.dtype != PL_F32;
     p.steps = steps_of(p.k_block) + steps_of(p.tail.k);
-    int64_t columns = PANEL_BYTES / (p.steps * 64) / 32 * 32, panels = up_to(p.n, columns);
+    int64_t columns = panel_bytes(p.steps) / (p.steps * 64) / 32 * 32, panels = up_to(p.n, columns);
     p.panel = panels > 1 ? up_to(up_to(p.n, panels), 32) * 32 : p.n;
     p.rows = up_to(p.m, ROWS) < 4 * threads ? SMALL_ROWS : ROWS;
-    p.gathered = p.main.transpose_a || p.main.k % 32 != 0;
+    p.gathered = gathers(&p);
     int64_t most = LEFT_BYTES / (steps_of(p.k_block) * 64) / ROWS * ROWS;
     p.tall = p.gathered ? at_most(p.m, most) : p.m;
     return p;
 }
 
+/* A bound on what a product takes, which grows with every dimension: a plan knows the largest batch alone, and a
+   smaller one, whose panels and parts are cut otherwise, must find its room. */
 int64_t PL_CPU(gemm_amx_scratch)(pl_device *device, const pl_gemm_args *args)
 {
-    plan p = plan_of(args, device->threads);
-    return right_bytes(&p) + left_bytes(&p) + sums_bytes(&p) + device->threads * room_bytes(&p);
+    plan p = {0};
+    take_operands(&p, args);
+    int64_t steps = at_most(steps_of(p.main.k), K_BLOCK / 32) + steps_of(p.tail.k), column = steps * 64;
+    int64_t right = at_most(up_to(p.n, 16) * 16 * column, panel_bytes(steps)), left = 0, sums = 0;
+    if (gathers(&p)) left = at_most(up_to(p.m, 16) * 16 * column, LEFT_BYTES);
+    if (p.main.k > K_BLOCK && args->c.dtype != PL_F32) sums = up_to(p.m * at_most(p.n, WIDEST_PARTIAL) * 4, 64) * 64;
+    return right + left + sums + device->threads * ROWS * column;
 }
 
 bool PL_CPU(gemm_amx_takes)(const pl_gemm_args *args)
 {
     int64_t k = args->transpose_a ? args->a.shape[0] : args->a.shape[1];
-    return args->a.dtype == PL_BF16 && args->c.shape[0] >= FEWEST_ROWS && args->c.shape[1] > 0 && k > 0;
+    return args->a.dtype == PL_BF16 && args->c.shape[0] > 0 && args->c.shape[1] > 0 && k > 0;
 }
 
 /* ---- packing ---- */
@@ -489,7 +508,7 @@ static part part_at(const plan *p, int64_t i, int64_t turn, int64_t panels, int6
     return t;
 }
 
-void PL_CPU(gemm_amx)(pl_device *device, const pl_gemm_args *args, void *scratch)
+int PL_CPU(gemm_amx)(pl_device *device, pl_error *err, const pl_gemm_args *args, void *scratch)
 {
     plan p = plan_of(args, device->threads);
     char *at = scratch;
@@ -500,6 +519,10 @@ void PL_CPU(gemm_amx)(pl_device *device, const pl_gemm_args *args, void *scratch
     p.sums = (float *)at;
     at += sums_bytes(&p);
     p.rooms = (uint16_t *)at;
+    at += device->threads * room_bytes(&p);
+    if (at - (char *)scratch > PL_CPU(gemm_amx_scratch)(device, args)) {
+        return PL_FAIL(err, PL_EBUG, "a product takes more scratch than it asked for");
+    }
     int64_t panels = up_to(p.n, p.panel), parts = up_to(p.main.k, p.k_block), work = p.m * p.n * p.main.k;
 #    pragma omp parallel num_threads(work < ALONE ? 1 : device->threads)
     {
@@ -514,6 +537,7 @@ void PL_CPU(gemm_amx)(pl_device *device, const pl_gemm_args *args, void *scratch
         }
         amx_end(&before);
     }
+    return 0;
 }
 
 #endif

@@ -21,10 +21,12 @@ bool PL_CPU(gemm_thin_takes)(const pl_gemm_args *args)
            args->c.shape[1] > 0 && !args->transpose_a && args->transpose_b && second && args->a.dtype != PL_F16;
 }
 
-/* The rows of a and a2 as f32. */
+/* The rows of a and a2 as f32; of a taller product, what a thin one of its kind takes at most. */
 int64_t PL_CPU(gemm_thin_scratch)(const pl_gemm_args *args)
 {
-    return args->c.shape[0] * (inner_length(args) + second_length(args)) * 4;
+    int64_t rows = args->c.shape[0] < PL_THIN_ROWS ? args->c.shape[0] : PL_THIN_ROWS;
+    if (args->transpose_a || !args->transpose_b) return 0;
+    return rows * (inner_length(args) + second_length(args)) * 4;
 }
 
 /* sums[c * rows + r] += x[r] . row[c], over k elements; x's rows are k apart. */

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "device/cpu.h"
 #include "support/op_cases.h"
 
 /* Sums of k products of normal numbers are about sqrt(k) large, the largest of many 3 or 4 times that; f32 rounding
@@ -156,6 +157,45 @@ static void larger_than_a_panel(void **state)
     check_case(&(gemm_case){2130, 20, 2050, true, true, false, PL_BF16, PL_BF16, 1, 2, 0, 0, false});
 }
 
+/* A plan knows the largest batch alone, so that fewer tokens must never take more scratch: as rows of a and c, or as
+   the length of a weight gradient's sum. */
+static void scratch_grows(void **state)
+{
+    (void)state;
+    op_context context;
+    op_open(&context, 2);
+#ifdef __x86_64__
+    bool own = context.device->ops == &pl_cpu_ops_amx;
+#else
+    bool own = false;
+#endif
+    if (!own) { /* oneDNN's scratch is oneDNN's own affair */
+        op_close(&context);
+        skip();
+    }
+    static const int64_t weights[][2] = {{40, 24}, {192, 576}, {1536, 576}, {576, 1536}, {4864, 896}, {700, 5000}};
+    for (int form = 0; form < 3 * PL_COUNT(weights); form++) {
+        int64_t n = weights[form / 3][0], k = weights[form / 3][1], before = 0;
+        for (int64_t tokens = 1; tokens < 2600; tokens += tokens < 40 ? 1 : 67) {
+            pl_tensor x = pl_tensor_2d(NULL, PL_BF16, tokens, k), y = pl_tensor_2d(NULL, PL_BF16, tokens, n);
+            pl_tensor w = pl_tensor_2d(NULL, PL_BF16, n, k), dw = pl_tensor_2d(NULL, PL_F32, n, k);
+            pl_gemm_args forms[] = {
+                {.c = y, .a = x, .b = w, .transpose_b = true, .alpha = 1},
+                {.c = x, .a = y, .b = w, .alpha = 1},
+                {.c = dw, .a = y, .b = x, .transpose_a = true, .accumulate = true, .alpha = 1},
+            };
+            pl_device *device = context.device;
+            int64_t bytes = device->ops->gemm_scratch(device, &context.err, &forms[form % 3]);
+            if (bytes < before) {
+                fail_msg("form %d of %lld x %lld: %lld tokens take %lld bytes, fewer take %lld", form % 3, (long long)n,
+                    (long long)k, (long long)tokens, (long long)bytes, (long long)before);
+            }
+            before = bytes;
+        }
+    }
+    op_close(&context);
+}
+
 /* A sum of nothing is the bias, or nothing. The harness has no operand of zero rows, so views make them. */
 static void empty_dimensions(void **state)
 {
@@ -236,6 +276,7 @@ int main(void)
         cmocka_unit_test(larger_than_a_block),
         cmocka_unit_test(two_pairs),
         cmocka_unit_test(larger_than_a_panel),
+        cmocka_unit_test(scratch_grows),
         cmocka_unit_test(empty_dimensions),
         cmocka_unit_test(wrong_operands),
     };
