@@ -32,7 +32,7 @@ static void assume_largest(const pl_config *c, const pl_arch *arch, pl_run_data 
     if (c->train.micro_batch_tokens > 0) rows = c->train.micro_batch_tokens / length;
     if (rows < 1) rows = 1;
     data->largest = (pl_loader_largest){.tokens = rows * length, .sequences = rows, .length = length};
-    data->steps = c->train.steps;
+    data->steps = pl_config_is_set(c, &c->train.steps) ? c->train.steps : 0;
     data->micro_batches = (int)c->train.accumulation;
 }
 

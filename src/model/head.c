@@ -30,20 +30,12 @@ typedef struct head_saved {
     pl_tensor dp; /* [T, embed_dim]: the gradient of what the logits are made from */
 } head_saved;
 
-/* Rows of a chunk at most; more tokens never make it less, so that the largest batch's memory is enough for all. */
-static int64_t most_rows(const head *h, int64_t tokens)
+/* More tokens never make chunks smaller, so that the largest batch's memory is enough for all. */
+static int64_t chunk_rows(const head *h, int64_t tokens)
 {
     int64_t rows = (pl_linear_trainable(h->linear) ? CHUNK_TRAINED : CHUNK_FROZEN) / h->arch->vocab / 32 * 32;
     if (rows < FEWEST_ROWS) rows = FEWEST_ROWS;
     return rows < tokens ? rows : tokens;
-}
-
-/* Equal chunks of `trained` rows, in whole tiles. */
-static int64_t chunk_rows(int64_t trained, int64_t most)
-{
-    if (trained <= most) return most;
-    int64_t chunks = (trained + most - 1) / most;
-    return ((trained + chunks - 1) / chunks + 31) / 32 * 32;
 }
 
 /* The gradient of logits takes their place: as bf16 in the f32 rows' memory. */
@@ -81,8 +73,7 @@ static int chunk_loss(pl_run *run, const head *h, pl_pass *pass, pl_tensor z, pl
 /* p [T, E] is what the logits are made from. Writes pass->loss_sum and, in training, saved->dp. */
 static int loss_of(pl_run *run, const head *h, pl_pass *pass, head_saved *saved, pl_tensor p)
 {
-    int64_t tokens = p.shape[0], trained = pass->batch->ntargets;
-    int64_t most = most_rows(h, tokens), chunk = chunk_rows(trained, most);
+    int64_t tokens = p.shape[0], trained = pass->batch->ntargets, chunk = chunk_rows(h, tokens);
     pl_tensor rows, drows = none, losses, z;
     if (pass->training) PL_TRY(pl_stack_push(run->err, pass->saved, p.dtype, 2, p.shape, &saved->dp));
     int64_t mark = pl_stack_mark(run->work);
@@ -93,7 +84,7 @@ static int loss_of(pl_run *run, const head *h, pl_pass *pass, head_saved *saved,
         int64_t shape[] = {tokens + 1, p.shape[1]};
         PL_TRY(pl_stack_push(run->err, run->work, p.dtype, 2, shape, &drows));
     }
-    PL_TRY(pl_stack_push(run->err, run->work, PL_F32, 2, (int64_t[]){most, h->arch->vocab}, &z));
+    PL_TRY(pl_stack_push(run->err, run->work, PL_F32, 2, (int64_t[]){chunk, h->arch->vocab}, &z));
     PL_TRY(pl_embed(run, (pl_embed_args){.y = pl_tensor_rows(rows, 0, trained),
                              .table = p,
                              .ids = pl_tensor_rows(pass->rows, 0, trained),

@@ -46,3 +46,21 @@ for_each_recompute() {
     agree qa.jsonl full f32 none --optimizer.name sgd --optimizer.momentum 0.9
     agree qa.jsonl lora f32 none --lora.dropout 0.1 --lora.dora true
 }
+
+@test "more tokens never take less memory" {
+    # Else a run, which is planned for its largest batch, could stop at a smaller one.
+    cat >config.json <<'END'
+{"model_type": "llama", "vocab_size": 100000, "hidden_size": 64, "intermediate_size": 192, "num_hidden_layers": 2,
+ "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 4096, "tie_word_embeddings": true}
+END
+    for way in "full bf16" "lora bf16" "lora f32"; do
+        read -r method precision <<<"$way"
+        before=0
+        for length in 2 5 7 8 9 15 16 17 31 33 100 150 190 192 193 210 300 383 384 385 700 2048 2049 2080; do
+            work=$("$PLAIT" plan --from-scratch config.json --data.sequence_length $length --train.micro_batch 1 \
+                --method $method --precision $precision --json true 2>/dev/null | sed -n 's/.*"work": *\([0-9]*\).*/\1/p')
+            [ "$work" -ge "$before" ] || { echo "$way: $length tokens take $work, fewer take $before"; return 1; }
+            before=$work
+        done
+    done
+}
