@@ -180,8 +180,9 @@ static int64_t wide_scratch(pl_device *device, pl_error *err, const pl_gemm_args
     if (PL_CPU(gemm_amx_takes)(args)) return PL_CPU(gemm_amx_scratch)(device, args);
 #endif
     pl_gemm_args one = first(args), two = second(args);
-    int64_t bytes = product_scratch(onednn, err, &one), more = 0;
-    if (bytes >= 0 && !pl_tensor_none(args->a2)) more = product_scratch(onednn, err, &two);
+    int64_t bytes = product_scratch(onednn, err, &one);
+    if (bytes < 0 || pl_tensor_none(args->a2)) return bytes;
+    int64_t more = product_scratch(onednn, err, &two);
     return more < 0 || more > bytes ? more : bytes;
 }
 
