@@ -214,6 +214,7 @@ done:
     return rc;
 }
 
+/* *out is the caller's to give back, whatever comes of it. */
 static int memory_object(pl_error *err, const pl_mem *mem, json_t **out)
 {
     *out = json_object();
@@ -222,9 +223,7 @@ static int memory_object(pl_error *err, const pl_mem *mem, json_t **out)
         json_t *bytes = json_integer((json_int_t)mem->peak[tag]);
         failed = json_object_set_new(*out, pl_mem_tag_name((pl_mem_tag)tag), bytes) != 0;
     }
-    if (!failed) return 0;
-    json_decref(*out);
-    return PL_FAIL_NOMEM(err);
+    return failed ? PL_FAIL_NOMEM(err) : 0;
 }
 
 /* What each process worked, so that one which is slower than the others shows. */
