@@ -57,11 +57,12 @@ fuzz:
 # GSM8K's train.jsonl (https://github.com/openai/grade-school-math) or another file of {question, answer} lines.
 INTEROP_MODEL ?= $(BUILD)/SmolLM2-135M
 DATA ?= ../shared/data/datasets/gsm8k/train.jsonl
+fetch_peer = test -f $(BUILD)/peer/ready || { python3 -m venv $(BUILD)/peer && \
+    $(BUILD)/peer/bin/pip install -q -r tools/interop.txt && touch $(BUILD)/peer/ready; }
 interop: configure
 	@cmake --build $(BUILD) --parallel $(JOBS) --target plait
 	@test -f $(DATA) || { echo "interop: $(DATA) is not there; give DATA=gsm8k/train.jsonl"; exit 2; }
-	@test -f $(BUILD)/peer/ready || { python3 -m venv $(BUILD)/peer && \
-	    $(BUILD)/peer/bin/pip install -q -r tools/interop.txt && touch $(BUILD)/peer/ready; }
+	@$(fetch_peer)
 	@test -f $(INTEROP_MODEL)/config.json || $(BUILD)/peer/bin/python tools/get_smollm2.py $(INTEROP_MODEL)
 	OMP_WAIT_POLICY=passive $(BUILD)/peer/bin/python tools/interop.py --plait $(BUILD)/plait --model $(INTEROP_MODEL) \
 	    --data $(DATA) --work $(BUILD)/interop
@@ -77,8 +78,7 @@ bench: configure
 	@$(steps)
 bench-peers: configure
 	@cmake --build $(BUILD) --parallel $(JOBS) --target plait bench_floor
-	@test -f $(BUILD)/peer/ready || { python3 -m venv $(BUILD)/peer && \
-	    $(BUILD)/peer/bin/pip install -q -r tools/interop.txt && touch $(BUILD)/peer/ready; }
+	@$(fetch_peer)
 	@$(steps) --peer-python $(BUILD)/peer/bin/python $(if $(TCMALLOC),--preload $(TCMALLOC))
 
 clean:
