@@ -15,7 +15,7 @@
 
 #define FORMAT 1
 #define PREFIX "step-"
-#define LOADED ((int64_t)4 << 20) /* bytes of a file that are in memory twice when it is loaded */
+#define LOADED ((int64_t)1 << 20) /* elements of a file that are in memory twice when it is loaded */
 
 static int folder_name(pl_error *err, const char *output, int64_t step, const char *end, char **out)
 {
@@ -271,7 +271,8 @@ int pl_checkpoint_peek(pl_error *err, const char *output, int64_t step, pl_progr
 /* Copies what this process keeps of a tensor from a file into a state of the store; the shapes must be the same. */
 static int load_tensor(pl_error *err, pl_session *s, const pl_st_tensor *t, const pl_param *p, pl_state state)
 {
-    pl_part to = pl_store_part(pl_engine_store(s->engine), p, state);
+    pl_store *store = pl_engine_store(s->engine);
+    pl_extent to = pl_store_kept(store, p, state);
     bool same = t->ndim == p->ndim;
     for (int d = 0; d < p->ndim && same; d++) same = t->shape[d] == p->shape[d];
     if (!same || t->dtype != PL_F32 || !t->known) {
@@ -279,12 +280,11 @@ static int load_tensor(pl_error *err, pl_session *s, const pl_st_tensor *t, cons
         return PL_FAIL(err, PL_EINPUT, "%s: tensor %s is %s, which does not fit this run's model", t->file, t->name,
             pl_st_describe(t, text));
     }
-    int64_t bytes = pl_tensor_bytes(to.values);
-    for (int64_t at = 0; at < bytes; at += LOADED) {
-        int64_t n = bytes - at < LOADED ? bytes - at : LOADED;
-        const char *from = (const char *)t->data + 4 * to.first + at;
-        s->device->ops->copy_in(s->device, (char *)to.values.data + at, from, n);
-        pl_map_forget(t->map, from, (size_t)n);
+    for (int64_t at = to.first; at < to.first + to.count; at += LOADED) {
+        int64_t left = to.first + to.count - at, n = left < LOADED ? left : LOADED;
+        const char *from = (const char *)t->data + 4 * at;
+        PL_TRY(pl_store_write(err, store, p, state, at, n, from));
+        pl_map_forget(t->map, from, 4 * (size_t)n);
     }
     return 0;
 }

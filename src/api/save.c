@@ -9,20 +9,17 @@
 #include "base/file.h"
 #include "io/model_folder.h"
 
-/* Where the elements of one written tensor come from: this process's share of its master if it trains, else of what
-   operators read. */
+/* Where the elements of one written tensor come from. */
 typedef struct reader {
-    pl_device *device;
-    pl_part part;
+    const pl_store *store;
+    const pl_param *param;
+    pl_state state;
 } reader;
 
 static int read_some(pl_error *err, void *user, int64_t first, int64_t count, void *out)
 {
-    (void)err;
     const reader *r = user;
-    pl_tensor t = pl_tensor_rows(r->part.values, first - r->part.first, count);
-    r->device->ops->copy_out(r->device, out, t.data, pl_tensor_bytes(t));
-    return 0;
+    return pl_store_read(err, r->store, r->param, r->state, first, count, out);
 }
 
 typedef struct sources {
@@ -44,15 +41,16 @@ static void sources_free(sources *s)
 static void add(pl_session *session, sources *s, const pl_param *p, pl_state state, char *name, pl_dtype dtype)
 {
     int i = s->count++;
-    pl_part part = pl_store_share(pl_engine_store(session->engine), p, state);
+    const pl_store *store = pl_engine_store(session->engine);
+    pl_extent share = pl_store_share(store, p, state);
     s->names[i] = name;
-    s->readers[i] = (reader){session->device, part};
+    s->readers[i] = (reader){store, p, state};
     s->items[i] = (pl_st_source){.spec = {.name = name, .dtype = dtype, .ndim = p->ndim},
-        .given = part.values.dtype,
+        .given = share.dtype,
         .read = read_some,
         .user = &s->readers[i],
-        .first = part.first,
-        .held = part.values.shape[0]};
+        .first = share.first,
+        .held = share.count};
     for (int d = 0; d < p->ndim; d++) s->items[i].spec.shape[d] = p->shape[d];
 }
 

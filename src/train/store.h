@@ -112,19 +112,27 @@ typedef enum pl_state {
 } pl_state;
 /* Whether it exists at all, here or elsewhere: the parameter trains and the optimizer has such a state. */
 bool pl_store_has(const pl_store *store, const pl_param *param, pl_state state);
-/* As a tensor of the parameter's own shape, where this process has all of it; else none. */
+/* As a tensor of the parameter's own shape, where this process has all of it in memory; else none. */
 pl_tensor pl_store_state(const pl_store *store, const pl_param *param, pl_state state);
 
-/* Elements [first, first + values.shape[0]) of a parameter or of one of its states, in a row; none are shape 0. */
-typedef struct pl_part {
-    pl_tensor values;
-    int64_t first;
-} pl_part;
-/* The elements of a state that this process keeps. */
-pl_part pl_store_part(const pl_store *store, const pl_param *param, pl_state state);
-/* This process's share in writing it: of all processes each element is in exactly one's. For a parameter that does not
-   train, and PL_STATE_MASTER, it is what operators read. */
-pl_part pl_store_share(const pl_store *store, const pl_param *param, pl_state state);
+/* Elements [first, first + count) of a parameter or of one of its states, in a row. */
+typedef struct pl_extent {
+    int64_t first, count;
+    pl_dtype dtype;
+} pl_extent;
+/* The elements of a state that this process keeps. PL_STATE_MASTER of a parameter that does not train is what operators
+   read, in its dtype; all else is f32. */
+pl_extent pl_store_kept(const pl_store *store, const pl_param *param, pl_state state);
+/* This process's share in writing it, of what it keeps: of all processes each element is in exactly one's. */
+pl_extent pl_store_share(const pl_store *store, const pl_param *param, pl_state state);
+/* Copies elements [first, first + count) of what this process keeps, in its dtype, into host memory, wherever it lies.
+   Another thread may read while units are used, but not during a step; it brings its own error. */
+int pl_store_read(pl_error *err, const pl_store *store, const pl_param *param, pl_state state, int64_t first,
+    int64_t count, void *values);
+/* The other way: of a state, from f32 at any alignment. pl_store_refresh follows when all masters are written. */
+int pl_store_write(pl_error *err, pl_store *store, const pl_param *param, pl_state state, int64_t first, int64_t count,
+    const void *values);
+
 /* Sets the master, or what this process keeps of it, and what operators read, from a whole f32 tensor on the device.
    Between acquire and release of its unit. */
 int pl_store_set(pl_store *store, const pl_param *param, pl_tensor whole);

@@ -129,7 +129,13 @@ static inline pl_tensor pl_store_f32(const void *base, int64_t from, int64_t n)
 /* Elements [from, from + n) of a state, which are here, in the unit's own count. */
 pl_tensor pl_store_elements(const pl_store *s, const pl_unit_store *u, pl_state state, int64_t from, int64_t n);
 
-/* What is here of what operators read of a parameter. */
+/* Elements [first, first + values.shape[0]) of a parameter or of one of its states, in memory; none are shape 0. */
+typedef struct pl_part {
+    pl_tensor values;
+    int64_t first;
+} pl_part;
+/* What is here of a state; of what operators read of a parameter. */
+pl_part pl_store_part(const pl_store *s, const pl_param *p, pl_state state);
 pl_part pl_store_value_part(const pl_store *s, const pl_param *p);
 
 /* Points value and grad of the unit's parameters to where they are; to nothing where they are not here. */

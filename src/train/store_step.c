@@ -197,17 +197,66 @@ pl_tensor pl_store_state(const pl_store *s, const pl_param *p, pl_state state)
     return pl_tensor_nd(part.values.data, PL_F32, p->ndim, p->shape);
 }
 
-pl_part pl_store_share(const pl_store *s, const pl_param *p, pl_state state)
+static pl_extent extent_of(pl_part part)
+{
+    return (pl_extent){part.first, part.values.shape[0], part.values.dtype};
+}
+
+/* A state, or in the place of a master what operators read of a parameter that does not train. */
+static pl_part part_of(const pl_store *s, const pl_param *p, pl_state state)
+{
+    return state == PL_STATE_MASTER && !pl_store_trains(s, p) ? pl_store_value_part(s, p) : pl_store_part(s, p, state);
+}
+
+pl_extent pl_store_kept(const pl_store *s, const pl_param *p, pl_state state)
+{
+    return extent_of(part_of(s, p, state));
+}
+
+pl_extent pl_store_share(const pl_store *s, const pl_param *p, pl_state state)
 {
     const pl_unit_store *u = &s->units[s->placed[p->id].unit->index];
-    if (s->across && s->across->rank > 0) return (pl_part){.values = pl_tensor_1d(NULL, PL_F32, 0)};
-    if (pl_store_has(s, p, state)) return clip(s, p, state, pl_store_slice_low(s, u), pl_store_slice_high(s, u));
-    pl_part values = pl_store_value_part(s, p);
-    if (state != PL_STATE_MASTER) return (pl_part){.values = pl_tensor_1d(NULL, PL_F32, 0)};
-    if (s->stage == 3 && !s->placed[p->id].wrapped) return values;
-    int64_t n = pl_param_numel(p), from = pl_comm_cut(n, 1, s->comm->size, s->comm->rank),
-            to = pl_comm_cut(n, 1, s->comm->size, s->comm->rank + 1);
-    return (pl_part){.values = pl_tensor_rows(values.values, from, to - from), .first = from};
+    pl_extent all = pl_store_kept(s, p, state);
+    if (s->across && s->across->rank > 0) return (pl_extent){.dtype = all.dtype};
+    if (pl_store_has(s, p, state))
+        return extent_of(clip(s, p, state, pl_store_slice_low(s, u), pl_store_slice_high(s, u)));
+    if (s->stage == 3 && !s->placed[p->id].wrapped) return all;
+    int64_t from = pl_comm_cut(all.count, 1, s->comm->size, s->comm->rank),
+            to = pl_comm_cut(all.count, 1, s->comm->size, s->comm->rank + 1);
+    return (pl_extent){from, to - from, all.dtype};
+}
+
+/* Those elements of what is here. */
+static int find_elements(
+    pl_error *err, const pl_store *s, const pl_param *p, pl_state state, int64_t first, int64_t count, pl_tensor *out)
+{
+    pl_part part = part_of(s, p, state);
+    if (first < part.first || count < 0 || first + count > part.first + part.values.shape[0]) {
+        return PL_FAIL(err, PL_EBUG, "%s: elements %lld to %lld are not all here", p->name, (long long)first,
+            (long long)(first + count));
+    }
+    *out = pl_tensor_rows(part.values, first - part.first, count);
+    return 0;
+}
+
+int pl_store_read(
+    pl_error *err, const pl_store *s, const pl_param *p, pl_state state, int64_t first, int64_t count, void *values)
+{
+    pl_tensor t;
+    pl_device *device = s->run->device;
+    PL_TRY(find_elements(err, s, p, state, first, count, &t));
+    device->ops->copy_out(device, values, t.data, pl_tensor_bytes(t));
+    return 0;
+}
+
+int pl_store_write(
+    pl_error *err, pl_store *s, const pl_param *p, pl_state state, int64_t first, int64_t count, const void *values)
+{
+    pl_tensor t;
+    pl_device *device = s->run->device;
+    PL_TRY(find_elements(err, s, p, state, first, count, &t));
+    device->ops->copy_in(device, t.data, values, pl_tensor_bytes(t));
+    return 0;
 }
 
 int pl_store_set(pl_store *s, const pl_param *p, pl_tensor whole)
