@@ -10,11 +10,11 @@
 #    include <mpi.h>
 #    include <pthread.h>
 #    include <sched.h>
-#    include <signal.h>
 #    include <stdlib.h>
 #    include <time.h>
 
 #    include "base/buf.h"
+#    include "base/thread.h"
 
 /* Microseconds between two questions of the thread: at 10 GB/s a message of a mebibyte takes 100. */
 #    define ASK_EVERY 100
@@ -175,15 +175,11 @@ static int mpi_split(pl_comm *comm, pl_error *err, int color, int rank, int size
 static const pl_comm_ops mpi_ops = {
     "mpi", sizeof(MPI_Request), mpi_send, mpi_receive, mpi_wait, mpi_split, mpi_abort, mpi_destroy};
 
-/* Signals stay with the threads that want them. */
 static int start_thread(pl_error *err, mpi_world *w)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    w->has_thread = pthread_create(&w->thread, NULL, keep_moving, w) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return w->has_thread ? 0 : PL_FAIL(err, PL_ENOMEM, "no thread can be started for messages between processes");
+    PL_TRY(pl_thread_start(err, "messages between processes", keep_moving, w, &w->thread));
+    w->has_thread = true;
+    return 0;
 }
 
 static int initialize(pl_error *err, mpi_world *w)
