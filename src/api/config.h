@@ -88,6 +88,7 @@ struct pl_config {
         int64_t every; /* steps; 0: at the end and when stopped */
         int64_t keep;  /* 0: all */
         bool best;
+        bool background; /* written while the next step goes on */
     } checkpoint;
     struct {
         int64_t every; /* steps a line, away from a terminal */

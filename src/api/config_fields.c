@@ -273,6 +273,8 @@ const pl_field pl_config_fields[] = {
         .volatile_ = true, .help = "the latest ones to keep; 0: all"},
     {IN(checkpoint, best, SWITCH), .fallback = "false", .commands = TRAIN, .peers = "HF:load_best_model_at_end",
         .volatile_ = true, .help = "keep that with the best validation loss as the result"},
+    {IN(checkpoint, background, SWITCH), .fallback = "true", .commands = TRAIN, .volatile_ = true,
+        .peers = "torchtitan:async_mode Megatron:async_save", .help = "write them while the next step computes"},
 
     {IN(log, every, INT), .fallback = "10", AT_LEAST(1), .commands = TRAIN, .peers = "HF:logging_steps",
         .volatile_ = true, .help = "steps between lines, without a terminal"},

@@ -34,6 +34,7 @@ typedef struct training {
     int lock;       /* of the output folder, while this run has it */
     bool claimed;   /* the folder has this run's run.yaml */
     bool stopped;
+    pl_checkpoint *checkpoint;     /* that is being written in the background, until the next step's update */
     double profiled_s;             /* of the steps that the profile has counted */
     double begin, model_s, data_s; /* the clock at the start, and what was spent until the first step */
 } training;
@@ -143,6 +144,13 @@ static int sweep_cache(training *t)
     if (dir) closedir(dir);
     free(folder);
     return rc;
+}
+
+/* What a killed run has left half-written. */
+static int sweep(training *t)
+{
+    PL_TRY(pl_checkpoint_sweep(t->err, t->config->output));
+    return sweep_cache(t);
 }
 
 static int write_run_file(training *t)
@@ -328,9 +336,31 @@ static int judge(training *t, double loss)
     if (!t->config->checkpoint.best) return 0;
     char *path = best_folder(t);
     if (!path) return t->err->code;
-    int rc = pl_save_result(t->err, t->session, path, t->session->model->dtype);
+    int rc = pl_save_result(t->err, t->session, path);
     free(path);
     return rc;
+}
+
+/* The checkpoint that is being written, if there is one, is done. */
+static int end_checkpoint(training *t)
+{
+    pl_checkpoint *c = t->checkpoint;
+    t->checkpoint = NULL;
+    return c ? pl_checkpoint_end(t->err, c, t->config->checkpoint.keep) : 0;
+}
+
+/* After the last step there is nothing to do meanwhile. */
+static int begin_checkpoint(training *t, bool last)
+{
+    bool background = t->config->checkpoint.background && !last;
+    PL_TRY(pl_checkpoint_begin(t->err, t->session, t->config->output, &t->state, background, &t->checkpoint));
+    return background ? 0 : end_checkpoint(t);
+}
+
+static int before_update(pl_error *err, void *user)
+{
+    (void)err;
+    return end_checkpoint(user);
 }
 
 static int one_step(training *t, pl_metrics *m)
@@ -343,7 +373,7 @@ static int one_step(training *t, pl_metrics *m)
     double lr = pl_lr_at(&c->scheduler, c->optimizer.lr, step, t->data.steps), begin = pl_clock(),
            waited = t->world ? t->world->traffic->waited_s : 0;
     pl_engine_set_beta1(t->session->engine, pl_lr_beta1(&c->scheduler, c->optimizer.betas.items[0], step));
-    pl_feed source = {.user = t, .micro_batch = feed};
+    pl_feed source = {.user = t, .micro_batch = feed, .before_update = before_update};
     PL_TRY(pl_engine_step(t->session->engine, &source, step + 1, shape.micro_batches, shape.targets, lr, &result));
     double seconds = pl_clock() - begin;
     if (t->world) {
@@ -363,11 +393,6 @@ static int one_step(training *t, pl_metrics *m)
         .peak_bytes = t->session->mem.total_peak,
         .val_loss = NAN};
     return 0;
-}
-
-static int checkpoint(training *t)
-{
-    return pl_checkpoint_write(t->err, t->session, t->config->output, &t->state, t->config->checkpoint.keep);
 }
 
 /* log.profile: what the steps since the last such lines spent their time on. */
@@ -413,7 +438,7 @@ static int after_step(training *t, pl_metrics *m, bool *done)
     PL_TRY(ask_to_stop(t));
     bool enough = patience > 0 && t->state.worse >= patience;
     *done = t->state.step == t->data.steps || enough || t->stopped;
-    if (*done || (every > 0 && t->state.step % every == 0)) PL_TRY(checkpoint(t));
+    if (*done || (every > 0 && t->state.step % every == 0)) PL_TRY(begin_checkpoint(t, *done));
     if (enough) {
         pl_logf(t->log, PL_LOG_INFO,
             "stopped after step %lld: %lld validations without a better loss than %.6g of step %lld",
@@ -533,7 +558,7 @@ static int write_result(training *t)
             (long long)t->state.best_step, t->state.best_loss);
         return rc;
     }
-    return pl_save_result(t->err, t->session, c->output, t->session->model->dtype);
+    return pl_save_result(t->err, t->session, c->output);
 }
 
 /* Alone there is nobody to agree with. */
@@ -554,7 +579,7 @@ static int open_run(training *t)
     PL_TRY(agree(t, open_model(t)));
     if (t->world) PL_TRY(pl_agree_on_model(t->err, t->session));
     PL_TRY(lead(t, claim_output));
-    PL_TRY(lead(t, sweep_cache));
+    PL_TRY(lead(t, sweep));
     PL_TRY(find_progress(t));
     PL_TRY(open_data_in_turn(t));
     PL_TRY(open_session(t));
@@ -579,6 +604,7 @@ int pl_train(pl_error *err, const pl_log *log, pl_config *config, const pl_train
     }
     rc = write_result(&t);
 done:
+    pl_checkpoint_abandon(t.checkpoint);
     pl_session_close(t.session);
     pl_run_data_close(&t.data);
     pl_batch_close(&t.batch);

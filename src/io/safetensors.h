@@ -91,8 +91,10 @@ void pl_st_writer_abort(pl_st_writer *w); /* NULL is fine */
 typedef struct pl_st_team {
     void *user;
     /* Makes every process, this one among them, call pl_st_write_share for the file that has begun at `path`, each with
-       its own sources in the place of these. */
-    int (*write)(pl_error *err, void *user, const char *path, const pl_st_source *sources, int count);
+       its own sources in the place of these; or sees to it that they do later, when the file is committed: `becomes` is
+       where it is then. */
+    int (*write)(
+        pl_error *err, void *user, const char *path, const char *becomes, const pl_st_source *sources, int count);
 } pl_st_team;
 
 /* A tensor to be written, and where its elements come from. */

@@ -253,7 +253,7 @@ int pl_st_write(
     PL_GO(done, pl_st_writer_open(err, path, specs, count, metadata, &w));
     if (count > 0 && sources[0].team) {
         PL_GO(done, pl_writer_sync(err, &w->out)); /* the others write behind it, each by its own descriptor */
-        PL_GO(done, sources[0].team->write(err, sources[0].team->user, w->out.temporary, sources, count));
+        PL_GO(done, sources[0].team->write(err, sources[0].team->user, w->out.temporary, path, sources, count));
         w->at = w->count;
         w->left = 0;
     }

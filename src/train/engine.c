@@ -387,6 +387,8 @@ int pl_engine_step(pl_engine *e, const pl_feed *feed, int64_t step, int micro_ba
     PL_TRY(pl_grow(e->run.err, &e->actions, &e->actions_capacity, (size_t)count, sizeof *e->actions));
     pl_schedule_accumulate(micro_batches, e->actions, count);
     PL_TRY(accumulate(e, &s, e->actions, count, result));
+    if (feed->before_update) PL_TRY(feed->before_update(e->run.err, feed->user));
+    pl_profile_end(&e->profile, PL_PHASE_CHECKPOINT);
     if (!(isfinite(result->loss) && isfinite(result->grad_norm))) return find_nonfinite(e, &s, e->actions, count);
     double scale = 1;
     if (e->config.clip > 0 && result->grad_norm > 0) scale = fmin(1, e->config.clip / (result->grad_norm + 1e-6));

@@ -38,10 +38,13 @@ pl_capacity pl_engine_reached(const pl_engine *engine);
 pl_store *pl_engine_store(pl_engine *engine);
 pl_run *pl_engine_run(pl_engine *engine);
 
-/* Gives this process's micro-batch `micro` of a step: fills *batch. It may be empty where another process's is not. */
+/* What a step asks for. */
 typedef struct pl_feed {
     void *user;
+    /* This process's micro-batch `micro` of a step: fills *batch. It may be empty where another process's is not. */
     int (*micro_batch)(pl_error *err, void *user, int64_t step, int micro, pl_batch *batch);
+    /* Collective. The gradients are there, and nothing was changed yet; NULL: nobody wants to know. */
+    int (*before_update)(pl_error *err, void *user);
 } pl_feed;
 
 typedef struct pl_step_result {

@@ -16,6 +16,7 @@
     X(PL_PHASE_BACKWARD_BLOCK, "backward blocks")                                                                      \
     X(PL_PHASE_BACKWARD_EMBEDDING, "backward embedding")                                                               \
     X(PL_PHASE_NORM, "gradient norm")                                                                                  \
+    X(PL_PHASE_CHECKPOINT, "checkpoint") /* waiting for one that is written in the background */                       \
     X(PL_PHASE_OPTIMIZER, "optimizer")
 
 typedef enum pl_phase {

@@ -123,7 +123,8 @@ typedef struct pl_extent {
 /* The elements of a state that this process keeps. PL_STATE_MASTER of a parameter that does not train is what operators
    read, in its dtype; all else is f32. */
 pl_extent pl_store_kept(const pl_store *store, const pl_param *param, pl_state state);
-/* This process's share in writing it, of what it keeps: of all processes each element is in exactly one's. */
+/* This process's share in writing it, of what it keeps: of all processes each element is in exactly one's. It begins
+   and ends at a multiple of 16 elements, or where the parameter ends. */
 pl_extent pl_store_share(const pl_store *store, const pl_param *param, pl_state state);
 /* Copies elements [first, first + count) of what this process keeps, in its dtype, into host memory, wherever it lies.
    Another thread may read while units are used, but not during a step; it brings its own error. */
