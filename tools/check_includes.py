@@ -4,7 +4,7 @@ import pathlib
 import re
 import sys
 
-ORDER = "base tensor device mem op comm model train data io infer plan api".split()
+ORDER = "base tensor device mem op comm disk model train data io infer plan api".split()
 # The operators and the model know no communicator, but for the three files where a parameter may be split.
 NO_COMM = {"op", "model"}
 MAY_COMM = {"linear", "embedding", "head"}
