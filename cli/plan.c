@@ -34,6 +34,7 @@ static void print_text(const pl_plan *p)
         [PL_MEM_WORK] = "scratch of one unit",
         [PL_MEM_BATCH] = "tokens and rotary tables",
         [PL_MEM_MESSAGES] = "other processes' gradients, until they are added",
+        [PL_MEM_OFFLOAD] = "moments and masters on their way to and from disk",
     };
     printf("%-12s %12s\n", "memory", "MiB");
     for (int tag = 0; tag < PL_MEM_TAG_COUNT; tag++) {

@@ -138,7 +138,8 @@ typedef struct pl_train_observer {
     X(PL_MEM_WORK, "work")               /* scratch of the operators and what lives inside one unit */                 \
     X(PL_MEM_BATCH, "batch")             /* tokens, targets, positions, rotary tables */                               \
     X(PL_MEM_KV_CACHE, "kv_cache")       /* keys and values of generation */                                           \
-    X(PL_MEM_MESSAGES, "messages")       /* other processes' gradients, until they are added */
+    X(PL_MEM_MESSAGES, "messages")       /* other processes' gradients, until they are added */                        \
+    X(PL_MEM_OFFLOAD, "offload")         /* optimizer states on their way between disk and memory */
 
 typedef enum pl_mem_tag {
 #define X(tag, name) tag,

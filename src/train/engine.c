@@ -94,7 +94,8 @@ int pl_engine_open(pl_error *err, const pl_log *log, pl_device *device, pl_mem *
         .moments = config->training ? pl_optimizer_moments(&config->optimizer) : 0,
         .seed = config->seed,
         .accumulates = config->accumulates,
-        .sharding = config->sharding};
+        .sharding = config->sharding,
+        .offload = config->offload};
     int rc;
     PL_GO(failed, pl_stack_open(err, &e->saved, mem, PL_MEM_ACTIVATIONS, c->saved_bytes));
     PL_GO(failed, pl_stack_open(err, &e->work, mem, PL_MEM_WORK, c->work_bytes));

@@ -16,6 +16,7 @@ typedef struct pl_engine_config {
     pl_capacity capacity;
     int64_t cache_rows;   /* rows of the KV cache a layer; 0: none */
     pl_sharding sharding; /* {0}: one process */
+    pl_offload offload;   /* {0}: nothing is on disk */
     bool accumulates;     /* a step may have several micro-batches */
 } pl_engine_config;
 

@@ -18,7 +18,7 @@ static int64_t round_up(int64_t n, int64_t grain)
     return (n + grain - 1) / grain * grain;
 }
 
-static int take(pl_store *s, pl_block *block, pl_mem_tag tag, int64_t bytes)
+int pl_store_take(pl_store *s, pl_block *block, pl_mem_tag tag, int64_t bytes)
 {
     if (bytes == 0) return 0;
     PL_TRY(pl_mem_alloc(s->run->err, s->run->mem, tag, bytes, &block->data));
@@ -28,7 +28,7 @@ static int take(pl_store *s, pl_block *block, pl_mem_tag tag, int64_t bytes)
     return 0;
 }
 
-static void give_back(pl_store *s, pl_block *block)
+void pl_store_give_back(pl_store *s, pl_block *block)
 {
     if (block->there) pl_mem_free(s->run->mem, block->tag, block->data, block->bytes);
 }
@@ -36,7 +36,7 @@ static void give_back(pl_store *s, pl_block *block)
 /* The same, filled with zeros. */
 static int take_zeros(pl_store *s, pl_block *block, pl_mem_tag tag, pl_dtype dtype, int64_t n)
 {
-    PL_TRY(take(s, block, tag, n * pl_dtype_size(dtype)));
+    PL_TRY(pl_store_take(s, block, tag, n * pl_dtype_size(dtype)));
     return block->there ? pl_fill(s->run, pl_tensor_1d(block->data, dtype, n), 0) : 0;
 }
 
@@ -70,7 +70,7 @@ int pl_host_tensor_read(pl_error *err, const pl_host_tensor *t, int64_t first, i
 static bool place_in_mapping(pl_store *s, pl_param *p, const pl_host_tensor *t)
 {
     pl_device *device = s->run->device;
-    if (t->dtype != pl_store_dtype(s, p) || p->keep_f32 || p->is_private) return false;
+    if (t->dtype != pl_store_dtype(s, p) || p->keep_f32 || p->is_private || pl_store_params_on_disk(s)) return false;
     int64_t bytes = pl_param_numel(p) * pl_dtype_size(t->dtype);
     void *data = device->ops->wrap(device, t->data, bytes);
     if (!data) return false;
@@ -151,15 +151,20 @@ static int cut(pl_store *s, pl_unit_store *u)
     return 0;
 }
 
+static int take_state(pl_store *s, pl_block *block, pl_mem_tag tag, int64_t n)
+{
+    if (!s->options.offload.disk || !s->options.offload.optimizer) return take_zeros(s, block, tag, PL_F32, n);
+    pl_store_place_on_disk(s, block, 4 * n, 0); /* a new file is zeros */
+    return 0;
+}
+
 static int allocate_states(pl_store *s, pl_unit_store *u)
 {
     int64_t kept = u->high - u->low, slice = pl_store_slice_high(s, u) - pl_store_slice_low(s, u);
-    if (s->model->dtype != PL_F32) {
-        PL_TRY(take_zeros(s, &u->states[PL_STATE_MASTER], PL_MEM_MASTERS, PL_F32, kept));
-    }
+    if (s->model->dtype != PL_F32) PL_TRY(take_state(s, &u->states[PL_STATE_MASTER], PL_MEM_MASTERS, kept));
     PL_TRY(take_zeros(s, &u->states[PL_STATE_GRADIENT], PL_MEM_GRADIENTS, PL_F32, s->whole_gradients ? u->n : slice));
     for (int m = 0; m < s->options.moments; m++) {
-        PL_TRY(take_zeros(s, &u->states[PL_STATE_MOMENT1 + m], PL_MEM_OPTIMIZER, PL_F32, kept));
+        PL_TRY(take_state(s, &u->states[PL_STATE_MOMENT1 + m], PL_MEM_OPTIMIZER, kept));
     }
     return 0;
 }
@@ -170,9 +175,14 @@ static int allocate(pl_store *s, pl_unit_store *u)
     bool sharded = s->stage == 3;
     int64_t values = sharded ? u->value_bounds[r + 1] - u->value_bounds[r] : u->value_bytes,
             frozen = sharded ? u->frozen_bounds[r + 1] - u->frozen_bounds[r] : u->frozen_bytes;
-    PL_TRY(take(s, &u->frozen, PL_MEM_WEIGHTS, frozen));
-    /* Everything that is read is a multiple of two bytes, and zeros are zeros. */
-    PL_TRY(take_zeros(s, &u->values, PL_MEM_WEIGHTS, PL_BF16, values / 2));
+    if (pl_store_params_on_disk(s)) {
+        pl_store_place_on_disk(s, &u->frozen, frozen, 0);
+        pl_store_place_on_disk(s, &u->values, values, u->value_bounds[r] % PL_STORE_BYTES);
+    } else {
+        PL_TRY(pl_store_take(s, &u->frozen, PL_MEM_WEIGHTS, frozen));
+        /* Everything that is read is a multiple of two bytes, and zeros are zeros. */
+        PL_TRY(take_zeros(s, &u->values, PL_MEM_WEIGHTS, PL_BF16, values / 2));
+    }
     u->readable = !sharded;
     u->here = sharded ? NULL : u->values.data;
     u->frozen_here = sharded ? NULL : u->frozen.data;
@@ -233,18 +243,18 @@ static int find_lenders(pl_store *s)
 
 /* Neighbours take turns in `turns` slots; a unit that lends keeps one to itself, for it is in use from the first to the
    last of its users. Fills in each unit's slot and the largest need of each slot. */
-static int assign_slots(pl_store *s, int turns, bool gradients, int *count, pl_block **out)
+static int assign_slots(pl_store *s, int turns, bool gradients, int *count, pl_slot **out)
 {
     int nunits = s->model->nunits, n = turns;
-    pl_block *slots;
+    pl_slot *slots;
     PL_TRY(pl_calloc(s->run->err, (size_t)(turns + nunits), sizeof *slots, &slots));
     *out = slots;
     for (int i = 0; i < nunits; i++) {
         pl_unit_store *u = &s->units[i];
-        int64_t bytes = gradients ? 4 * u->n : round_up(u->value_bytes, PL_STORE_BYTES) + u->frozen_bytes;
+        int64_t bytes = gradients ? 4 * u->n : pl_store_slot_bytes(s, u);
         int slot = bytes == 0 ? -1 : (u->lends ? n++ : i % turns);
         *(gradients ? &u->gradient_slot : &u->slot) = slot;
-        if (slot >= 0 && slots[slot].bytes < bytes) slots[slot].bytes = bytes;
+        if (slot >= 0 && slots[slot].memory.bytes < bytes) slots[slot].memory.bytes = bytes;
     }
     *count = n;
     return 0;
@@ -252,12 +262,12 @@ static int assign_slots(pl_store *s, int turns, bool gradients, int *count, pl_b
 
 static int open_slots(pl_store *s)
 {
-    if (s->stage == 3) PL_TRY(assign_slots(s, s->options.sharding.prefetch + 1, false, &s->nslots, &s->slots));
+    int turns = s->gathered_ahead > s->fetched_ahead ? s->gathered_ahead + 1 : s->fetched_ahead + 1;
+    if (s->stage == 3) PL_TRY(assign_slots(s, turns, false, &s->nslots, &s->slots));
     if (!s->whole_gradients) PL_TRY(assign_slots(s, 2, true, &s->ngrad_slots, &s->grad_slots));
-    for (int i = 0; i < s->nslots; i++) PL_TRY(take(s, &s->slots[i], PL_MEM_WEIGHTS, s->slots[i].bytes));
-    for (int i = 0; i < s->ngrad_slots; i++) {
-        PL_TRY(take(s, &s->grad_slots[i], PL_MEM_GRADIENTS, s->grad_slots[i].bytes));
-    }
+    for (int i = 0; i < s->nslots; i++)
+        PL_TRY(pl_store_open_slot(s, &s->slots[i], PL_MEM_WEIGHTS, pl_store_params_on_disk(s)));
+    for (int i = 0; i < s->ngrad_slots; i++) PL_TRY(pl_store_open_slot(s, &s->grad_slots[i], PL_MEM_GRADIENTS, false));
     return 0;
 }
 
@@ -275,9 +285,9 @@ static int open_pieces(pl_store *s)
     if (elements < PL_STORE_GRAIN) elements = PL_STORE_GRAIN;
     s->piece_elements = elements < longest ? elements : longest;
     for (int i = 0; i < PL_STORE_PIECES; i++) {
-        PL_TRY(take(s, &s->pieces[i].staging, PL_MEM_MESSAGES, 4 * others * s->piece_elements));
+        PL_TRY(pl_store_take(s, &s->pieces[i].staging, PL_MEM_MESSAGES, 4 * others * s->piece_elements));
     }
-    if (s->across) PL_TRY(take(s, &s->before, PL_MEM_MESSAGES, 4 * s->piece_elements));
+    if (s->across) PL_TRY(pl_store_take(s, &s->before, PL_MEM_MESSAGES, 4 * s->piece_elements));
     return 0;
 }
 
@@ -342,10 +352,14 @@ pl_part pl_store_value_part(const pl_store *s, const pl_param *p)
         high = trains ? u->value_bounds[r + 1] : u->frozen_bounds[r + 1];
     }
     int64_t from = begin > low ? begin : low, to = begin + n * size < high ? begin + n * size : high;
-    void *base = trains ? u->values.data : u->frozen.data;
+    const pl_block *block = trains ? &u->values : &u->frozen;
+    const void *base = block->data;
+    if (block->on_disk) base = pl_store_at(trains ? u->here : u->frozen_here, low);
     if (to <= from) return (pl_part){.values = pl_tensor_1d(NULL, dtype, 0)};
     return (pl_part){.values = pl_tensor_1d(pl_store_at(base, from - low), dtype, (to - from) / size),
-        .first = (from - begin) / size};
+        .first = (from - begin) / size,
+        .on_disk = block->on_disk,
+        .at = block->at + from - low};
 }
 
 /* Masters where they are not what operators read; those from the masters where they are all here, else from the same
@@ -356,9 +370,48 @@ static int fill_param(pl_store *s, pl_param *p, const pl_host_tensor *found)
     pl_part values = pl_store_value_part(s, p);
     if (!pl_store_trains(s, p) || s->model->dtype == PL_F32) return fill_part(s, p, values, found);
     pl_part masters = pl_store_part(s, p, PL_STATE_MASTER);
+    if (masters.on_disk) return fill_part(s, p, values, found);
     PL_TRY(fill_part(s, p, masters, found));
     if (masters.values.shape[0] != values.values.shape[0]) return fill_part(s, p, values, found);
     return values.values.shape[0] ? pl_copy(s->run, values.values, masters.values) : 0;
+}
+
+typedef struct filling {
+    const pl_host_tensor *found;
+    const bool *is_found;
+} filling;
+
+/* Elements [low, high) of a unit's masters, which lie on disk. */
+static int fill_masters(pl_store *s, pl_unit *unit, int64_t low, int64_t high, const filling *f)
+{
+    const pl_unit_store *u = &s->units[unit->index];
+    PL_TRY(pl_fill(s->run, pl_store_elements(s, u, PL_STATE_MASTER, low, high - low), 0));
+    for (int i = 0; i < unit->nparams; i++) {
+        const pl_param *p = unit->params[i];
+        if (!pl_store_trains(s, p)) continue;
+        int64_t begin = s->placed[p->id].offset, end = begin + pl_param_numel(p), from = begin > low ? begin : low,
+                to = end < high ? end : high;
+        if (to <= from) continue;
+        pl_part part = {.values = pl_store_elements(s, u, PL_STATE_MASTER, from, to - from), .first = from - begin};
+        PL_TRY(fill_part(s, p, part, f->is_found[p->id] ? &f->found[p->id] : NULL));
+    }
+    return 0;
+}
+
+static int fill_piece(pl_store *s, pl_unit *unit, int64_t low, int64_t high, void *user)
+{
+    const filling *f = user;
+    const pl_unit_store *u = &s->units[unit->index];
+    if (low == u->low) {
+        if (u->values.on_disk && u->values.bytes > 0) {
+            PL_TRY(pl_fill(s->run, pl_tensor_1d(pl_store_values_here(s, u), PL_BF16, u->values.bytes / 2), 0));
+        }
+        for (int i = 0; i < unit->nparams; i++) {
+            pl_param *p = unit->params[i];
+            PL_TRY(fill_param(s, p, f->is_found[p->id] ? &f->found[p->id] : NULL));
+        }
+    }
+    return u->states[PL_STATE_MASTER].on_disk && high > low ? fill_masters(s, unit, low, high, f) : 0;
 }
 
 /* ---- opening ---- */
@@ -382,9 +435,13 @@ static int place_all(pl_store *s, const pl_source *source, pl_host_tensor *found
     PL_TRY(find_lenders(s));
     PL_TRY(open_slots(s));
     if (s->all->size > 1 && s->options.training) PL_TRY(open_pieces(s));
+    PL_TRY(pl_store_open_buffers(s));
+    if (s->options.offload.disk) PL_TRY(pl_disk_reserve(run->err, s->options.offload.disk, s->disk_bytes));
     for (int i = 0; i < model->nunits; i++) pl_store_point(s, model->units[i]);
-    for (int i = 0; i < model->nparams; i++) PL_TRY(fill_param(s, model->params[i], is_found[i] ? &found[i] : NULL));
-    return 0;
+    filling f = {found, is_found};
+    const pl_tour tour = {
+        .writes = 1u << PL_STATE_MASTER, .writes_values = true, .writes_frozen = true, .piece = fill_piece, .user = &f};
+    return pl_store_tour(s, &tour);
 }
 
 /* Groups of neighbours, and those that have the same place in each. */
@@ -412,9 +469,18 @@ static int open_comm(pl_store *s)
     const pl_sharding *how = &s->options.sharding;
     PL_TRY(pl_comm_self(s->run->err, &s->self));
     s->all = s->comm = how->comm ? how->comm : s->self;
-    s->stage = s->all->size > 1 ? how->stage : 0;
-    s->whole_gradients = s->stage < 2 || (s->options.accumulates && !how->every_micro);
-    return s->stage > 0 && how->group > 0 && how->group != s->all->size ? open_groups(s, how->group) : 0;
+    bool alone = s->all->size == 1, on_disk = pl_store_params_on_disk(s);
+    s->stage = alone ? (on_disk ? 3 : 0) : how->stage;
+    if (on_disk && s->stage < 3) {
+        return PL_FAIL(s->run->err, PL_EUSAGE,
+            "memory.offload.params is disk, and parallel.zero is %d; %d processes take parameters from disk with "
+            "parallel.zero 3 only",
+            s->stage, s->all->size);
+    }
+    s->whole_gradients = alone || s->stage < 2 || (s->options.accumulates && !how->every_micro);
+    s->gathered_ahead = alone ? 0 : how->prefetch;
+    s->fetched_ahead = on_disk ? how->prefetch + !alone : 0; /* what is gathered has been read before */
+    return !alone && s->stage > 0 && how->group > 0 && how->group != s->all->size ? open_groups(s, how->group) : 0;
 }
 
 int pl_store_open(
@@ -448,9 +514,9 @@ done:
 
 static void close_unit(pl_store *s, pl_unit_store *u)
 {
-    give_back(s, &u->frozen);
-    give_back(s, &u->values);
-    for (int i = 0; i < PL_STATE_COUNT; i++) give_back(s, &u->states[i]);
+    pl_store_give_back(s, &u->frozen);
+    pl_store_give_back(s, &u->values);
+    for (int i = 0; i < PL_STATE_COUNT; i++) pl_store_give_back(s, &u->states[i]);
     free(u->bounds);
     free(u->lenders);
     free(u->sweeps);
@@ -459,6 +525,7 @@ static void close_unit(pl_store *s, pl_unit_store *u)
 void pl_store_close(pl_store *s)
 {
     if (!s) return;
+    pl_disk_drain(s->options.offload.disk); /* it must not write into memory that is somebody else's by then */
     pl_store_close_traffic(s);
     for (int i = 0; i < s->model->nunits && s->units; i++) close_unit(s, &s->units[i]);
     for (int i = 0; i < s->model->nparams && s->placed; i++) {
@@ -468,10 +535,11 @@ void pl_store_close(pl_store *s)
         device->ops->unwrap(device, (void *)at->wrapped, at->wrapped_bytes);
         pl_mem_count(s->run->mem, PL_MEM_WEIGHTS, -at->wrapped_bytes);
     }
-    for (int i = 0; i < s->nslots; i++) give_back(s, &s->slots[i]);
-    for (int i = 0; i < s->ngrad_slots; i++) give_back(s, &s->grad_slots[i]);
-    for (int i = 0; i < PL_STORE_PIECES; i++) give_back(s, &s->pieces[i].staging);
-    give_back(s, &s->before);
+    for (int i = 0; i < s->nslots; i++) pl_store_close_slot(s, &s->slots[i]);
+    for (int i = 0; i < s->ngrad_slots; i++) pl_store_close_slot(s, &s->grad_slots[i]);
+    for (int i = 0; i < PL_STORE_BUFFERS; i++) pl_store_close_slot(s, &s->buffers[i].slot);
+    for (int i = 0; i < PL_STORE_PIECES; i++) pl_store_give_back(s, &s->pieces[i].staging);
+    pl_store_give_back(s, &s->before);
     free(s->slots);
     free(s->grad_slots);
     free(s->placed);

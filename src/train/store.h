@@ -9,12 +9,15 @@
    makes the whole step. The numbers that come out are the same to the bit: gradients are summed in the order of ranks
    whatever is kept where.
 
+   States and parameters may lie on disk (pl_offload).
+
    The engine brackets each use of a unit with acquire and release, and tells when its gradients are done. */
 #ifndef PL_TRAIN_STORE_H
 #define PL_TRAIN_STORE_H
 
 #include "base/file.h"
 #include "comm/comm.h"
+#include "disk/disk.h"
 #include "model/model.h"
 
 /* A tensor in host memory, as a file has it. */
@@ -50,19 +53,30 @@ typedef struct pl_sharding {
     bool every_micro; /* stages 2 and 3: exchange gradients after each micro-batch, and never hold them whole */
 } pl_sharding;
 
+/* What lies on disk instead of in memory, as in ZeRO-Infinity (Rajbhandari et al. 2021): the bits of a run are the
+   same. {0}: nothing. */
+typedef struct pl_offload {
+    pl_disk *disk;  /* new; NULL: nothing is offloaded */
+    bool optimizer; /* moments, and masters where operators do not read them: a step takes them through a few buffers */
+    bool params;    /* what operators read, frozen or not: in slices as of stage 3, which several processes must have
+                       asked for, and gathered before each use */
+    int64_t buffer; /* bytes of each of those buffers */
+} pl_offload;
+
 typedef struct pl_store_options {
     bool training;    /* gradients, masters and states for what is trainable */
     int moments;      /* optimizer states of f32 an element: 2 for AdamW, 1 for SGD with momentum */
     uint64_t seed;    /* of initialisation */
     bool accumulates; /* a step may have several micro-batches */
     pl_sharding sharding;
+    pl_offload offload;
 } pl_store_options;
 
 typedef struct pl_store pl_store;
 
 /* Places every parameter of the model (fills in value and grad), loads or initialises it, and computes derived ones.
-   The run, the model and the communicator must outlive the store. Collective, as is everything that says so below:
-   every process of sharding.comm calls it, in the same order. */
+   The run, the model, the communicator and the disk must outlive the store. Collective, as is everything that says so
+   below: every process of sharding.comm calls it, in the same order. */
 int pl_store_open(
     pl_run *run, pl_model *model, const pl_store_options *options, const pl_source *source, pl_store **out);
 void pl_store_close(pl_store *store); /* NULL is fine */

@@ -1,5 +1,6 @@
 /* The store's own structures. store.c opens it and fills it; store_use.c has what happens while units are used: gathers
-   and the exchange of gradients; store_step.c the optimizer's step and the view from outside. */
+   and the exchange of gradients; store_disk.c what lies on disk; store_step.c the optimizer's step; store_view.c the
+   view from outside. */
 #ifndef PL_TRAIN_STORE_INTERNAL_H
 #define PL_TRAIN_STORE_INTERNAL_H
 
@@ -11,12 +12,14 @@
 #define PL_STORE_GRAIN 16
 #define PL_STORE_BYTES 64
 
-/* Memory that was allocated; a dry device's is NULL. */
+/* Memory that was allocated, a dry device's is NULL; or bytes of the offload file. */
 typedef struct pl_block {
     void *data;
     int64_t bytes;
     pl_mem_tag tag;
-    bool there;
+    bool there;   /* in memory */
+    bool on_disk; /* from byte `at` of the file on */
+    int64_t at;
 } pl_block;
 
 /* Where one parameter lives. */
@@ -44,7 +47,9 @@ typedef struct pl_unit_store {
     int64_t *value_bounds, *frozen_bounds, *gradient_bounds;
     int64_t low, high; /* elements whose masters and moments are here */
     pl_block values, frozen, states[PL_STATE_COUNT];
-    char *here, *frozen_here; /* all values, when they are readable */
+    char *here, *frozen_here;          /* all values, when they are readable */
+    int64_t value_place, frozen_place; /* where they are in a slot */
+    bool fetched;                      /* this process's slices are in the slot, or on their way from the disk */
     bool readable;
     int lender_count;
     int *lenders; /* units whose parameters this one uses */
@@ -66,6 +71,23 @@ typedef struct pl_piece {
 
 #define PL_STORE_PIECES 2
 
+/* Memory that units take turns in. */
+typedef struct pl_slot {
+    pl_block memory;
+    char *data;             /* in it, as aligned as disks want it */
+    char *bounce;           /* host memory in the place of a device's that the disk cannot reach */
+    pl_disk_batch transfer; /* from the disk, or to it */
+} pl_slot;
+
+/* Elements [low, high) of a unit's optimizer states, in memory for a while. */
+typedef struct pl_buffer {
+    pl_slot slot;
+    int unit;
+    int64_t low, high;
+} pl_buffer;
+
+#define PL_STORE_BUFFERS 3 /* one is read, one is stepped, one is written */
+
 struct pl_store {
     pl_run *run;
     pl_model *model;
@@ -78,14 +100,19 @@ struct pl_store {
     int lowest;                     /* unit below which nothing trains */
     pl_placed *placed;              /* [nparams], by param->id */
     pl_unit_store *units;           /* [nunits] */
-    pl_block *slots;                /* stage 3: gathered values */
-    pl_block *grad_slots;
+    pl_slot *slots;                 /* stage 3: gathered values */
+    pl_slot *grad_slots;
     int nslots, ngrad_slots;
+    int gathered_ahead, fetched_ahead; /* stage 3: units whose gather, or whose read, begins before their turn */
     pl_piece pieces[PL_STORE_PIECES];
     int64_t piece_elements; /* of each slice that go into one piece */
     int next_piece;
     pl_block before; /* a piece's sum over the groups before this one */
     double *sums;    /* [nunits * (all's size + 1)] of squares */
+    int64_t disk_bytes;
+    pl_buffer buffers[PL_STORE_BUFFERS];
+    int64_t buffer_elements; /* of each state on disk, that a buffer has room for; without such states, any number */
+    pl_buffer *open_buffer;  /* whose elements can be seen */
 };
 
 static inline bool pl_store_trains(const pl_store *s, const pl_param *p)
@@ -105,8 +132,7 @@ static inline int64_t pl_store_value_at(const pl_store *s, const pl_unit_store *
     return e <= u->narrow ? e * size : u->narrow * size + (e - u->narrow) * 4;
 }
 
-/* The elements of a state that are here, from u->low (a gradient: from this process's slice) on. A master of f32 may be
-   what operators read. */
+/* This process's slice. */
 static inline int64_t pl_store_slice_low(const pl_store *s, const pl_unit_store *u)
 {
     return u->bounds[s->comm->rank];
@@ -114,6 +140,12 @@ static inline int64_t pl_store_slice_low(const pl_store *s, const pl_unit_store 
 static inline int64_t pl_store_slice_high(const pl_store *s, const pl_unit_store *u)
 {
     return u->bounds[s->comm->rank + 1];
+}
+
+/* What holds a state, from element u->low on but for gradients; masters of f32 are what operators read. */
+static inline const pl_block *pl_store_block(const pl_store *s, const pl_unit_store *u, pl_state state)
+{
+    return state == PL_STATE_MASTER && s->model->dtype == PL_F32 ? &u->values : &u->states[state];
 }
 
 static inline void *pl_store_at(const void *base, int64_t bytes)
@@ -126,13 +158,15 @@ static inline pl_tensor pl_store_f32(const void *base, int64_t from, int64_t n)
     return pl_tensor_1d(pl_store_at(base, 4 * from), PL_F32, n);
 }
 
-/* Elements [from, from + n) of a state, which are here, in the unit's own count. */
+/* Elements [from, from + n) of a state, which are in memory, in the unit's own count. */
 pl_tensor pl_store_elements(const pl_store *s, const pl_unit_store *u, pl_state state, int64_t from, int64_t n);
 
-/* Elements [first, first + values.shape[0]) of a parameter or of one of its states, in memory; none are shape 0. */
+/* Elements [first, first + values.shape[0]) of a parameter or of one of its states; none are shape 0. */
 typedef struct pl_part {
-    pl_tensor values;
+    pl_tensor values; /* on disk: they have no data, unless they are in a slot */
     int64_t first;
+    bool on_disk; /* from byte `at` on */
+    int64_t at;
 } pl_part;
 /* What is here of a state; of what operators read of a parameter. */
 pl_part pl_store_part(const pl_store *s, const pl_param *p, pl_state state);
@@ -140,8 +174,55 @@ pl_part pl_store_value_part(const pl_store *s, const pl_param *p);
 
 /* Points value and grad of the unit's parameters to where they are; to nothing where they are not here. */
 void pl_store_point(pl_store *s, const pl_unit *unit);
-/* Masters, or the part that is here, to what operators read of it. With `wide` only what is read in f32. */
-int pl_store_copy_masters(pl_store *s, pl_unit_store *u, bool wide);
+/* This process's part of what operators read, from `low` on where that is sharded. */
+void *pl_store_values_here(const pl_store *s, const pl_unit_store *u);
+
+/* What is done to every unit in turn. States that lie on disk are seen by `piece` alone, which is called for all
+   elements [low, high) of a unit that are kept here, or for some after the others; for none where there are none. */
+typedef struct pl_tour {
+    unsigned reads, writes;           /* a bit for each state on disk: 1 << PL_STATE_MASTER */
+    bool reads_values, writes_values; /* of those on disk too */
+    bool writes_frozen;
+    bool publishes; /* values were changed, and go to those who keep all of them */
+    int (*piece)(pl_store *s, pl_unit *unit, int64_t low, int64_t high, void *user);
+    void *user;
+} pl_tour;
+/* Collective if it publishes. */
+int pl_store_tour(pl_store *s, const pl_tour *tour);
+
+/* ---- store_disk.c ---- */
+
+static inline bool pl_store_params_on_disk(const pl_store *s)
+{
+    return s->options.offload.disk && s->options.offload.params;
+}
+
+/* Memory, which 0 bytes do not take. */
+int pl_store_take(pl_store *s, pl_block *block, pl_mem_tag tag, int64_t bytes);
+void pl_store_give_back(pl_store *s, pl_block *block);
+/* Takes room on the disk for what begins `skew` bytes after a block of the disk does. */
+void pl_store_place_on_disk(pl_store *s, pl_block *block, int64_t bytes, int64_t skew);
+/* Bytes of a slot for the unit; sets where values and frozen ones will be in it. */
+int64_t pl_store_slot_bytes(const pl_store *s, pl_unit_store *u);
+/* Takes a slot's memory.bytes, and some more if the disk is to reach it; gives it back. */
+int pl_store_open_slot(pl_store *s, pl_slot *slot, pl_mem_tag tag, bool by_disk);
+void pl_store_close_slot(pl_store *s, pl_slot *slot);
+int pl_store_open_buffers(pl_store *s);
+/* The unit's values are to be in its slot: waits until that is free. */
+int pl_store_enter_slot(pl_store *s, pl_unit_store *u);
+/* Between the disk and a unit's slot: this process's slice of the values, and of the frozen ones. The end is for reads.
+ */
+int pl_store_read_slices(pl_store *s, pl_unit_store *u, bool frozen);
+int pl_store_end_read(pl_store *s, pl_unit_store *u, bool frozen);
+int pl_store_write_slices(pl_store *s, pl_unit_store *u, bool frozen);
+/* Between the disk and a buffer: a bit for each state. The end is for reads. */
+int pl_store_read_states(pl_store *s, pl_buffer *buffer, unsigned states);
+int pl_store_end_states(pl_store *s, pl_buffer *buffer, unsigned states);
+int pl_store_write_states(pl_store *s, pl_buffer *buffer, unsigned states);
+/* Waits for all slots and buffers. */
+int pl_store_end_transfers(pl_store *s);
+/* Where element `low` of a state is in a buffer. */
+void *pl_store_in_buffer(const pl_store *s, const pl_buffer *buffer, pl_state state);
 /* Waits for all gradients that are on their way; for what pl_collective's `gather` of each unit brings. */
 int pl_store_finish_gradients(pl_store *s);
 int pl_store_end_gathers(pl_store *s);

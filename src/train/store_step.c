@@ -6,24 +6,30 @@
 
 static const pl_tensor none = {0};
 
-/* Where element 0 of a unit would lie, and which elements are there. */
-static const void *state_base(const pl_store *s, const pl_unit_store *u, pl_state state, int64_t *low, int64_t *high)
+void *pl_store_values_here(const pl_store *s, const pl_unit_store *u)
+{
+    if (u->values.on_disk) return pl_store_at(u->here, u->value_bounds[s->comm->rank]);
+    return u->values.data;
+}
+
+/* Where element *low of a unit is: the first that is in memory. */
+static const void *state_base(const pl_store *s, const pl_unit_store *u, pl_state state, int64_t *low)
 {
     *low = u->low;
-    *high = u->high;
-    if (state == PL_STATE_GRADIENT) {
-        *low = s->whole_gradients ? 0 : pl_store_slice_low(s, u);
-        *high = s->whole_gradients ? u->n : pl_store_slice_high(s, u);
+    if (u->states[state].on_disk) {
+        *low = s->open_buffer->low;
+        return pl_store_in_buffer(s, s->open_buffer, state);
     }
+    if (state == PL_STATE_GRADIENT) *low = s->whole_gradients ? 0 : pl_store_slice_low(s, u);
     if (state != PL_STATE_MASTER || s->model->dtype != PL_F32) return u->states[state].data;
     /* What operators read are the masters. */
-    return s->stage == 3 ? u->values.data : pl_store_at(u->values.data, 4 * u->low);
+    return s->stage == 3 ? pl_store_values_here(s, u) : pl_store_at(u->values.data, 4 * u->low);
 }
 
 pl_tensor pl_store_elements(const pl_store *s, const pl_unit_store *u, pl_state state, int64_t from, int64_t n)
 {
-    int64_t low, high;
-    const void *base = state_base(s, u, state, &low, &high);
+    int64_t low;
+    const void *base = state_base(s, u, state, &low);
     return pl_store_f32(base, from - low, n);
 }
 
@@ -32,22 +38,16 @@ static pl_tensor values_of(const pl_store *s, const pl_unit_store *u, int64_t fr
 {
     int64_t begin = s->stage == 3 ? pl_store_value_at(s, u, u->low) : 0;
     pl_dtype dtype = from < u->narrow ? s->model->dtype : PL_F32;
-    return pl_tensor_1d(pl_store_at(u->values.data, pl_store_value_at(s, u, from) - begin), dtype, n);
+    return pl_tensor_1d(pl_store_at(pl_store_values_here(s, u), pl_store_value_at(s, u, from) - begin), dtype, n);
 }
 
-static int copy_range(pl_store *s, pl_unit_store *u, int64_t from, int64_t to)
+/* Masters of elements [from, to) to what operators read of them, as far as they are in [low, high). */
+static int copy_range(pl_store *s, pl_unit_store *u, int64_t from, int64_t to, int64_t low, int64_t high)
 {
-    if (from < u->low) from = u->low;
-    if (to > u->high) to = u->high;
+    if (from < low) from = low;
+    if (to > high) to = high;
     if (to <= from) return 0;
     return pl_copy(s->run, values_of(s, u, from, to - from), pl_store_elements(s, u, PL_STATE_MASTER, from, to - from));
-}
-
-int pl_store_copy_masters(pl_store *s, pl_unit_store *u, bool wide)
-{
-    if (s->model->dtype == PL_F32) return 0;
-    if (!wide) PL_TRY(copy_range(s, u, 0, u->narrow));
-    return copy_range(s, u, u->narrow, u->n);
 }
 
 /* Slices of what operators read, to those who keep all of it. Waited for by pl_store_end_gathers. */
@@ -55,6 +55,99 @@ static int publish(pl_store *s, pl_unit_store *u)
 {
     if (s->stage == 0 || s->stage == 3) return 0;
     return pl_all_gather_begin(s->run, s->comm, &u->gather, u->values.data, u->value_bounds, PL_TRAFFIC_PARAMETERS);
+}
+
+/* ---- a tour ---- */
+
+/* Elements that are in memory together. */
+typedef struct piece {
+    int unit;
+    int64_t low, high;
+} piece;
+
+static void begin_unit(const pl_store *s, piece *p, int unit)
+{
+    const pl_unit_store *u = &s->units[unit];
+    *p = (piece){unit, u->low, u->high - u->low > s->buffer_elements ? u->low + s->buffer_elements : u->high};
+}
+
+static bool next_piece(const pl_store *s, piece *p)
+{
+    const pl_unit_store *u = &s->units[p->unit];
+    if (p->high == u->high) {
+        if (p->unit + 1 == s->model->nunits) return false;
+        begin_unit(s, p, p->unit + 1);
+        return true;
+    }
+    p->low = p->high;
+    p->high = u->high - p->low > s->buffer_elements ? p->low + s->buffer_elements : u->high;
+    return true;
+}
+
+static bool values_pass(const pl_store *s, const pl_unit_store *u)
+{
+    return u->slot >= 0 && s->stage == 3 && pl_store_params_on_disk(s);
+}
+
+/* The values of a unit into its slot, unless they are there. */
+static int fetch_values(pl_store *s, pl_unit_store *u, const pl_tour *tour)
+{
+    if (!values_pass(s, u) || u->fetched) return 0;
+    PL_TRY(pl_store_enter_slot(s, u));
+    u->fetched = true;
+    return tour->reads_values ? pl_store_read_slices(s, u, false) : 0;
+}
+
+/* Begins to read a piece into a buffer, once the buffer is free. */
+static int fetch_piece(pl_store *s, const pl_tour *tour, pl_buffer *buffer, const piece *p)
+{
+    PL_TRY(pl_disk_wait(s->run->err, s->options.offload.disk, &buffer->slot.transfer));
+    buffer->unit = p->unit;
+    buffer->low = p->low;
+    buffer->high = p->high;
+    return pl_store_read_states(s, buffer, tour->reads);
+}
+
+static int end_unit(pl_store *s, pl_unit_store *u, const pl_tour *tour)
+{
+    if (values_pass(s, u) && tour->writes_values) PL_TRY(pl_store_write_slices(s, u, tour->writes_frozen));
+    u->fetched = false;
+    return tour->publishes ? publish(s, u) : 0;
+}
+
+/* While one piece is worked on, the next one is read, and the one before written. */
+static int visit(pl_store *s, const pl_tour *tour, const piece *now, pl_buffer *buffer, const piece *next)
+{
+    pl_unit_store *u = &s->units[now->unit];
+    bool buffered = s->options.offload.disk != NULL;
+    if (next && buffered) PL_TRY(fetch_piece(s, tour, &s->buffers[(buffer - s->buffers + 1) % PL_STORE_BUFFERS], next));
+    if (now->low == u->low) PL_TRY(fetch_values(s, u, tour));
+    if (next && next->unit != now->unit && s->units[next->unit].slot != u->slot) {
+        PL_TRY(fetch_values(s, &s->units[next->unit], tour));
+    }
+    if (now->low == u->low && values_pass(s, u) && tour->reads_values) PL_TRY(pl_store_end_read(s, u, false));
+    if (buffered) PL_TRY(pl_store_end_states(s, buffer, tour->reads));
+    s->open_buffer = buffer;
+    PL_TRY(tour->piece(s, s->model->units[now->unit], now->low, now->high, tour->user));
+    s->open_buffer = NULL;
+    if (buffered) PL_TRY(pl_store_write_states(s, buffer, tour->writes));
+    return now->high == u->high ? end_unit(s, u, tour) : 0;
+}
+
+int pl_store_tour(pl_store *s, const pl_tour *tour)
+{
+    piece now, next;
+    bool more = true;
+    begin_unit(s, &now, 0);
+    if (s->options.offload.disk) PL_TRY(fetch_piece(s, tour, &s->buffers[0], &now));
+    for (int i = 0; more; i = (i + 1) % PL_STORE_BUFFERS) {
+        next = now;
+        more = next_piece(s, &next);
+        PL_TRY(visit(s, tour, &now, &s->buffers[i], more ? &next : NULL));
+        now = next;
+    }
+    PL_TRY(pl_store_end_transfers(s));
+    return tour->publishes ? pl_store_end_gathers(s) : 0;
 }
 
 /* ---- the step ---- */
@@ -100,12 +193,19 @@ int pl_optimizer_moments(const pl_optimizer *optimizer)
     return optimizer->momentum != 0 ? 1 : 0;
 }
 
-/* The elements of a sweep that are kept here. */
-static int step_sweep(pl_store *s, pl_unit_store *u, const pl_sweep *sweep, const pl_optimizer *o, double lr,
-    double grad_scale, int64_t step)
+typedef struct stepping {
+    const pl_optimizer *optimizer;
+    double lr, grad_scale;
+    int64_t step;
+} stepping;
+
+/* The elements of a sweep that are in [low, high). */
+static int step_sweep(
+    pl_store *s, pl_unit_store *u, const pl_sweep *sweep, int64_t low, int64_t high, const stepping *step)
 {
-    int64_t from = sweep->offset > u->low ? sweep->offset : u->low,
-            to = sweep->offset + sweep->n < u->high ? sweep->offset + sweep->n : u->high;
+    const pl_optimizer *o = step->optimizer;
+    int64_t from = sweep->offset > low ? sweep->offset : low,
+            to = sweep->offset + sweep->n < high ? sweep->offset + sweep->n : high;
     if (to <= from) return 0;
     int moments = s->options.moments;
     bool copied = s->model->dtype != PL_F32 && from < u->narrow;
@@ -120,152 +220,62 @@ static int step_sweep(pl_store *s, pl_unit_store *u, const pl_sweep *sweep, cons
                                   .copy = copy,
                                   .g = g,
                                   .m = m,
-                                  .lr = (float)(lr * sweep->lr_scale),
+                                  .lr = (float)(step->lr * sweep->lr_scale),
                                   .momentum = (float)o->momentum,
                                   .weight_decay = (float)decay,
-                                  .grad_scale = (float)grad_scale,
+                                  .grad_scale = (float)step->grad_scale,
                                   .nesterov = o->nesterov,
-                                  .step = step});
+                                  .step = step->step});
     }
     return pl_adamw(s->run, (pl_adamw_args){.w = w,
                                 .copy = copy,
                                 .g = g,
                                 .m = m,
                                 .v = v,
-                                .lr = (float)(lr * sweep->lr_scale),
+                                .lr = (float)(step->lr * sweep->lr_scale),
                                 .beta1 = (float)o->beta1,
                                 .beta2 = (float)o->beta2,
                                 .eps = (float)o->eps,
                                 .weight_decay = (float)decay,
-                                .grad_scale = (float)grad_scale,
-                                .step = step});
+                                .grad_scale = (float)step->grad_scale,
+                                .step = step->step});
+}
+
+static int step_piece(pl_store *s, pl_unit *unit, int64_t low, int64_t high, void *user)
+{
+    pl_unit_store *u = &s->units[unit->index];
+    for (int k = 0; k < u->nsweeps; k++) PL_TRY(step_sweep(s, u, &u->sweeps[k], low, high, user));
+    return s->model->dtype == PL_F32 ? 0 : copy_range(s, u, u->narrow, u->n, low, high);
 }
 
 int pl_store_step(pl_store *s, const pl_optimizer *optimizer, double lr, double grad_scale, int64_t step)
 {
-    for (int i = 0; i < s->model->nunits; i++) {
-        pl_unit_store *u = &s->units[i];
-        for (int k = 0; k < u->nsweeps; k++) {
-            PL_TRY(step_sweep(s, u, &u->sweeps[k], optimizer, lr, grad_scale, step));
-        }
-        PL_TRY(pl_store_copy_masters(s, u, true));
-        PL_TRY(publish(s, u));
-    }
-    return pl_store_end_gathers(s);
+    stepping how = {optimizer, lr, grad_scale, step};
+    unsigned states = 1u << PL_STATE_MASTER | 1u << PL_STATE_MOMENT1 | 1u << PL_STATE_MOMENT2;
+    const pl_tour tour = {.reads = states,
+        .writes = states,
+        .reads_values = s->model->dtype == PL_F32,
+        .writes_values = true,
+        .publishes = true,
+        .piece = step_piece,
+        .user = &how};
+    return pl_store_tour(s, &tour);
+}
+
+static int refresh_piece(pl_store *s, pl_unit *unit, int64_t low, int64_t high, void *user)
+{
+    pl_unit_store *u = &s->units[unit->index];
+    (void)user;
+    if (s->model->dtype == PL_F32) return 0;
+    PL_TRY(copy_range(s, u, 0, u->narrow, low, high));
+    return copy_range(s, u, u->narrow, u->n, low, high);
 }
 
 int pl_store_refresh(pl_store *s)
 {
-    for (int i = 0; i < s->model->nunits; i++) {
-        PL_TRY(pl_store_copy_masters(s, &s->units[i], false));
-        PL_TRY(publish(s, &s->units[i]));
-    }
-    return pl_store_end_gathers(s);
-}
-
-/* ---- what is where ---- */
-
-bool pl_store_has(const pl_store *s, const pl_param *p, pl_state state)
-{
-    return pl_store_trains(s, p) && (int)state < PL_STATE_MOMENT1 + s->options.moments;
-}
-
-/* Elements [low, high) of the unit's, as far as they are the parameter's. */
-static pl_part clip(const pl_store *s, const pl_param *p, pl_state state, int64_t low, int64_t high)
-{
-    const pl_placed *at = &s->placed[p->id];
-    const pl_unit_store *u = &s->units[at->unit->index];
-    int64_t begin = at->offset, end = begin + pl_param_numel(p), from = begin > low ? begin : low,
-            to = end < high ? end : high;
-    if (to <= from) return (pl_part){.values = pl_tensor_1d(NULL, PL_F32, 0)};
-    return (pl_part){.values = pl_store_elements(s, u, state, from, to - from), .first = from - begin};
-}
-
-pl_part pl_store_part(const pl_store *s, const pl_param *p, pl_state state)
-{
-    int64_t low, high;
-    if (!pl_store_has(s, p, state)) return (pl_part){.values = pl_tensor_1d(NULL, PL_F32, 0)};
-    state_base(s, &s->units[s->placed[p->id].unit->index], state, &low, &high);
-    return clip(s, p, state, low, high);
-}
-
-pl_tensor pl_store_state(const pl_store *s, const pl_param *p, pl_state state)
-{
-    if (!pl_store_has(s, p, state)) return none;
-    pl_part part = pl_store_part(s, p, state);
-    if (part.values.shape[0] != pl_param_numel(p)) return none;
-    return pl_tensor_nd(part.values.data, PL_F32, p->ndim, p->shape);
-}
-
-static pl_extent extent_of(pl_part part)
-{
-    return (pl_extent){part.first, part.values.shape[0], part.values.dtype};
-}
-
-/* A state, or in the place of a master what operators read of a parameter that does not train. */
-static pl_part part_of(const pl_store *s, const pl_param *p, pl_state state)
-{
-    return state == PL_STATE_MASTER && !pl_store_trains(s, p) ? pl_store_value_part(s, p) : pl_store_part(s, p, state);
-}
-
-pl_extent pl_store_kept(const pl_store *s, const pl_param *p, pl_state state)
-{
-    return extent_of(part_of(s, p, state));
-}
-
-pl_extent pl_store_share(const pl_store *s, const pl_param *p, pl_state state)
-{
-    const pl_unit_store *u = &s->units[s->placed[p->id].unit->index];
-    pl_extent all = pl_store_kept(s, p, state);
-    if (s->across && s->across->rank > 0) return (pl_extent){.dtype = all.dtype};
-    if (pl_store_has(s, p, state))
-        return extent_of(clip(s, p, state, pl_store_slice_low(s, u), pl_store_slice_high(s, u)));
-    if (s->stage == 3 && !s->placed[p->id].wrapped) return all;
-    int64_t padded = (all.count + PL_STORE_GRAIN - 1) / PL_STORE_GRAIN * PL_STORE_GRAIN,
-            from = pl_comm_cut(padded, PL_STORE_GRAIN, s->comm->size, s->comm->rank),
-            to = pl_comm_cut(padded, PL_STORE_GRAIN, s->comm->size, s->comm->rank + 1);
-    return (pl_extent){from, (to < all.count ? to : all.count) - from, all.dtype};
-}
-
-/* Those elements of what is here. */
-static int find_elements(
-    pl_error *err, const pl_store *s, const pl_param *p, pl_state state, int64_t first, int64_t count, pl_tensor *out)
-{
-    pl_part part = part_of(s, p, state);
-    if (first < part.first || count < 0 || first + count > part.first + part.values.shape[0]) {
-        return PL_FAIL(err, PL_EBUG, "%s: elements %lld to %lld are not all here", p->name, (long long)first,
-            (long long)(first + count));
-    }
-    *out = pl_tensor_rows(part.values, first - part.first, count);
-    return 0;
-}
-
-int pl_store_read(
-    pl_error *err, const pl_store *s, const pl_param *p, pl_state state, int64_t first, int64_t count, void *values)
-{
-    pl_tensor t;
-    pl_device *device = s->run->device;
-    PL_TRY(find_elements(err, s, p, state, first, count, &t));
-    device->ops->copy_out(device, values, t.data, pl_tensor_bytes(t));
-    return 0;
-}
-
-int pl_store_write(
-    pl_error *err, pl_store *s, const pl_param *p, pl_state state, int64_t first, int64_t count, const void *values)
-{
-    pl_tensor t;
-    pl_device *device = s->run->device;
-    PL_TRY(find_elements(err, s, p, state, first, count, &t));
-    device->ops->copy_in(device, t.data, values, pl_tensor_bytes(t));
-    return 0;
-}
-
-int pl_store_set(pl_store *s, const pl_param *p, pl_tensor whole)
-{
-    if (whole.data != p->value.data || !whole.data) PL_TRY(pl_copy(s->run, p->value, whole));
-    pl_part kept = pl_store_part(s, p, PL_STATE_MASTER);
-    int64_t n = kept.values.shape[0];
-    if (n == 0 || s->model->dtype == PL_F32) return 0; /* the value is the master, or pl_store_keep makes it so */
-    pl_tensor flat = pl_tensor_1d(whole.data, PL_F32, pl_param_numel(p)), mine = pl_tensor_rows(flat, kept.first, n);
-    return mine.data == kept.values.data && mine.data ? 0 : pl_copy(s->run, kept.values, mine);
+    const pl_tour tour = {.reads = 1u << PL_STATE_MASTER,
+        .writes_values = s->model->dtype != PL_F32,
+        .publishes = true,
+        .piece = refresh_piece};
+    return pl_store_tour(s, &tour);
 }

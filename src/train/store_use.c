@@ -29,14 +29,21 @@ static int move_slices(pl_store *s, pl_unit_store *u, bool to_slot)
     return 0;
 }
 
+/* This process's slices of a unit into its slot, unless they are there or on their way. */
+static int begin_fetch(pl_store *s, pl_unit_store *u)
+{
+    if (!in_slot(s, u) || u->fetched) return 0;
+    PL_TRY(pl_store_enter_slot(s, u));
+    u->fetched = true;
+    return pl_store_params_on_disk(s) ? pl_store_read_slices(s, u, true) : move_slices(s, u, true);
+}
+
 /* Begins to gather a unit into its slot, unless it is there or on its way. */
 static int begin_gather(pl_store *s, pl_unit_store *u)
 {
     if (!in_slot(s, u) || u->readable || u->gather.comm) return 0;
-    int64_t values = (u->value_bytes + PL_STORE_BYTES - 1) / PL_STORE_BYTES * PL_STORE_BYTES;
-    u->here = s->slots[u->slot].data;
-    u->frozen_here = pl_store_at(u->here, values);
-    PL_TRY(move_slices(s, u, true));
+    PL_TRY(begin_fetch(s, u));
+    if (pl_store_params_on_disk(s)) PL_TRY(pl_store_end_read(s, u, true));
     PL_TRY(pl_all_gather_begin(s->run, s->comm, &u->gather, u->here, u->value_bounds, PL_TRAFFIC_PARAMETERS));
     return pl_all_gather_begin(
         s->run, s->comm, &u->gather_frozen, u->frozen_here, u->frozen_bounds, PL_TRAFFIC_PARAMETERS);
@@ -57,7 +64,7 @@ static void drop(pl_store *s, pl_unit *unit)
 {
     pl_unit_store *u = &s->units[unit->index];
     if (!in_slot(s, u)) return;
-    u->readable = false;
+    u->fetched = u->readable = false;
     pl_store_point(s, unit);
 }
 
@@ -72,12 +79,13 @@ static int begin_next(pl_store *s, const pl_unit *unit, pl_way way)
 {
     int step = way == PL_WAY_BACKWARD ? -1 : 1, first = way == PL_WAY_BACKWARD ? s->lowest : 0;
     if (s->stage != 3 || way == PL_WAY_ALONE) return 0;
-    for (int k = 1; k <= s->options.sharding.prefetch; k++) {
+    for (int k = 1; k <= s->gathered_ahead || k <= s->fetched_ahead; k++) {
         int next = unit->index + k * step;
         if (next < first || next >= s->model->nunits) return 0;
         pl_unit_store *u = &s->units[next];
-        for (int i = 0; i < u->lender_count; i++) PL_TRY(begin_gather(s, &s->units[u->lenders[i]]));
-        PL_TRY(begin_gather(s, u));
+        int (*begin)(pl_store *, pl_unit_store *) = k <= s->gathered_ahead ? begin_gather : begin_fetch;
+        for (int i = 0; i < u->lender_count; i++) PL_TRY(begin(s, &s->units[u->lenders[i]]));
+        PL_TRY(begin(s, u));
     }
     return 0;
 }
@@ -209,7 +217,7 @@ int pl_store_acquire(pl_store *s, pl_unit *unit, pl_way way)
 {
     const pl_unit_store *u = &s->units[unit->index];
     bool gradients = way == PL_WAY_BACKWARD || (way == PL_WAY_FORWARD && unit->ops->early_gradients);
-    if (s->all->size == 1) return 0;
+    if (s->all->size == 1 && s->stage < 3) return 0;
     for (int i = 0; i < u->lender_count; i++) PL_TRY(make_usable(s, s->model->units[u->lenders[i]], gradients));
     PL_TRY(make_usable(s, unit, gradients));
     return begin_next(s, unit, way);
@@ -232,5 +240,8 @@ int pl_store_keep(pl_store *s, pl_unit *unit)
 {
     pl_unit_store *u = &s->units[unit->index];
     for (int i = 0; i < u->lender_count; i++) PL_TRY(pl_store_keep(s, s->model->units[u->lenders[i]]));
-    return in_slot(s, u) && u->readable ? move_slices(s, u, false) : 0;
+    if (!in_slot(s, u) || !u->readable) return 0;
+    if (!pl_store_params_on_disk(s)) return move_slices(s, u, false);
+    PL_TRY(pl_store_write_slices(s, u, true));
+    return pl_disk_wait(s->run->err, s->options.offload.disk, &s->slots[u->slot].transfer);
 }

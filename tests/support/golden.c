@@ -160,6 +160,7 @@ void golden_open(golden *g, const char *model_dir, const char *case_dir, const g
         .optimizer = options->optimizer ? *options->optimizer : adamw,
         .cache_rows = options->cache_rows,
         .sharding = options->sharding,
+        .offload = options->offload,
         .accumulates = options->accumulates,
         .capacity = {.tokens = g->batch.tokens,
             .max_length = options->max_length ? options->max_length : g->batch.max_length,

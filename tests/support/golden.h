@@ -47,6 +47,7 @@ typedef struct golden_options {
     float b_lr_ratio;                /* 0: 1 */
     const pl_optimizer *optimizer;   /* NULL: the golden values' AdamW */
     pl_sharding sharding;            /* {0}: one process */
+    pl_offload offload;              /* {0}: nothing is on disk */
     bool accumulates;
 } golden_options;
 
