@@ -302,8 +302,8 @@ const pl_template *pl_chat_template(const pl_chat *chat, const json_t *tools)
     return chat->tool_use && (with_tools || !chat->plain) ? chat->tool_use : chat->plain;
 }
 
-int pl_chat_render_spans(pl_error *err, const pl_chat *chat, const json_t *messages, const json_t *tools,
-    bool add_generation_prompt, pl_buf *out, pl_spans *spans)
+int pl_chat_render_pieces(pl_error *err, const pl_chat *chat, const json_t *messages, const json_t *tools,
+    bool add_generation_prompt, pl_buf *out, pl_pieces *pieces)
 {
     if (!json_is_array(messages))
         return PL_FAIL(
@@ -316,7 +316,7 @@ int pl_chat_render_spans(pl_error *err, const pl_chat *chat, const json_t *messa
                 (tools ? json_object_set(context, "tools", (json_t *)tools)
                        : json_object_set_new(context, "tools", json_null())) == 0 &&
                 (json_object_get(context, "documents") || json_object_set_new(context, "documents", json_null()) == 0);
-    int rc = made ? pl_template_render(err, pl_chat_template(chat, tools), context, out, spans) : PL_FAIL_NOMEM(err);
+    int rc = made ? pl_template_render(err, pl_chat_template(chat, tools), context, out, pieces) : PL_FAIL_NOMEM(err);
     json_decref(context);
     return rc;
 }
@@ -324,5 +324,5 @@ int pl_chat_render_spans(pl_error *err, const pl_chat *chat, const json_t *messa
 int pl_chat_render(pl_error *err, const pl_chat *chat, const json_t *messages, const json_t *tools,
     bool add_generation_prompt, pl_buf *out)
 {
-    return pl_chat_render_spans(err, chat, messages, tools, add_generation_prompt, out, NULL);
+    return pl_chat_render_pieces(err, chat, messages, tools, add_generation_prompt, out, NULL);
 }

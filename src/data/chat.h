@@ -31,10 +31,10 @@ int pl_chat_render(pl_error *err, const pl_chat *chat, const json_t *messages, c
 
 /* The same without a generation prompt, and the spans of it (counted from the start of what is appended) that the
    assistant writes: each turn from where the generation prompt ends, to its end-of-turn token, which is included; a
-   line break behind that token is not. Found by {% generation %} where the template has it. Otherwise by rendering: the
-   conversation up to a turn and with it, and where the template writes those differently on their own (thoughts taken
-   out of earlier turns, tools before the last question), the conversation with that turn's content changed. Where the
-   turn's place stays unclear: PL_EUNSUPPORTED, never a guess. */
+   line break behind that token is not. What tools answer in between is not, where a template writes it within the turn
+   that calls them. Found by {% generation %} where the template has it; otherwise by what the template writes while it
+   goes through a message, and by rendering the conversation up to a turn, with a generation prompt and with the turn.
+   Where the turn's place stays unclear, or the template writes nothing of it: PL_EUNSUPPORTED, never a guess. */
 int pl_chat_render_trained(
     pl_error *err, const pl_chat *chat, const json_t *messages, const json_t *tools, pl_buf *out, pl_spans *trained);
 

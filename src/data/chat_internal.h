@@ -10,9 +10,9 @@ struct pl_chat {
     char *where;
 };
 
-/* Renders and, with `spans` not NULL, tells what {% generation %} encloses. */
-int pl_chat_render_spans(pl_error *err, const pl_chat *chat, const json_t *messages, const json_t *tools,
-    bool add_generation_prompt, pl_buf *out, pl_spans *spans);
+/* Renders and, with `pieces` not NULL, tells where the text comes from. */
+int pl_chat_render_pieces(pl_error *err, const pl_chat *chat, const json_t *messages, const json_t *tools,
+    bool add_generation_prompt, pl_buf *out, pl_pieces *pieces);
 const pl_template *pl_chat_template(const pl_chat *chat, const json_t *tools);
 
 #endif

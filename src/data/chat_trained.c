@@ -1,26 +1,26 @@
-/* Which bytes of a rendered conversation the assistant wrote, for templates that do not mark them. */
+/* Which bytes of a rendered conversation the assistant writes. What the template writes while it goes through a message
+   is that message's (template_origin.c tells); of an assistant's, what the generation prompt gives already is not
+   trained. Where a turn begins and ends is found by rendering: with the prompt in its place, and up to the turn. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
 #include "data/chat_internal.h"
 
-/* A text that was rendered; `known` false when the template refuses those messages. */
-typedef struct text {
-    pl_buf buf;
+/* A text that was rendered, and where it comes from; `known` false when the template refuses those messages. */
+typedef struct rendering {
+    pl_buf text;
+    pl_pieces pieces;
     bool known;
-} text;
+} rendering;
 
 typedef struct search {
     pl_error *err;
     const pl_chat *chat;
     const json_t *messages, *tools;
-    const pl_buf *full; /* the whole conversation */
-    size_t turn;        /* the message that is looked at */
-    bool by_call;       /* its place is that of its first call's name, not that of its content */
-    text before;        /* what comes before that turn, without a generation prompt */
-    text prompt;        /* with one */
-    text after;         /* what comes before it, and the turn */
+    rendering full; /* the whole conversation */
+    size_t turn;    /* the message that is looked at */
+    pl_spans parts; /* what the template writes for it; there may be something else in between, like tools' answers */
 } search;
 
 static bool is_blank(char c)
@@ -28,425 +28,396 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
 
-static bool all_blank(const pl_buf *b, size_t begin, size_t end)
+static bool all_blank(const char *text, size_t size)
 {
-    while (begin < end && is_blank(b->data[begin])) begin++;
-    return begin >= end;
+    while (size && is_blank(text[size - 1])) size--;
+    return size == 0;
 }
 
-static bool is_prefix(const pl_buf *of, const pl_buf *part)
-{
-    return part->size <= of->size && (part->size == 0 || memcmp(of->data, part->data, part->size) == 0);
-}
-
-static size_t common_prefix(const pl_buf *a, const pl_buf *b)
+static size_t common_prefix(const char *a, size_t a_size, const char *b, size_t b_size)
 {
     size_t n = 0;
-    while (n < a->size && n < b->size && a->data[n] == b->data[n]) n++;
-    return n;
-}
-
-static size_t common_suffix(const pl_buf *a, const pl_buf *b, size_t at_most)
-{
-    size_t n = 0;
-    while (n < a->size && n < b->size && n < at_most && a->data[a->size - 1 - n] == b->data[b->size - 1 - n]) n++;
+    while (n < a_size && n < b_size && a[n] == b[n]) n++;
     return n;
 }
 
 /* Where the token begins, if `at` lies inside one like <|name|> or [NAME]. */
-static size_t token_begin(const pl_buf *b, size_t at)
+static size_t token_begin(const char *text, size_t at)
 {
     for (size_t i = at; i > 0; i--) {
-        char c = b->data[i - 1];
+        char c = text[i - 1];
         if (c == '<' || c == '[') return i - 1;
         if (c == '>' || c == ']' || is_blank(c)) break;
     }
     return at;
 }
 
-/* Where the generation prompt begins in s->prompt: where the text without one goes on otherwise, or ends. */
-static size_t header_begin(const search *s)
+static int unclear(const search *s, const char *why)
 {
-    size_t same = common_prefix(&s->before.buf, &s->prompt.buf);
-    return same == s->before.buf.size ? same : token_begin(&s->prompt.buf, same);
+    return PL_FAIL(s->err, PL_EUNSUPPORTED,
+        "%s: which part of the text is the assistant's message %zu cannot be told: %s. A template that encloses the "
+        "assistant's turns in {%% generation %%} and {%% endgeneration %%} says it",
+        s->chat->where, s->turn, why);
+}
+
+static bool is_assistant(const json_t *messages, size_t i)
+{
+    const char *role = json_string_value(json_object_get(json_array_get(messages, i), "role"));
+    return role && (strcmp(role, "assistant") == 0 || strcmp(role, "model") == 0);
+}
+
+/* ---- rendering ---- */
+
+static void free_rendering(rendering *r)
+{
+    pl_buf_free(&r->text);
+    pl_pieces_free(&r->pieces);
+    r->known = false;
 }
 
 /* Renders; that the template refuses is no error here, but running out of memory is. */
-static int try_render(search *s, const json_t *messages, bool add_generation_prompt, text *out)
+static int try_render(search *s, const json_t *messages, bool add_generation_prompt, rendering *out)
 {
     pl_error refused = {0};
-    pl_buf_free(&out->buf);
-    int rc = pl_chat_render(&refused, s->chat, messages, s->tools, add_generation_prompt, &out->buf);
+    int rc =
+        pl_chat_render_pieces(&refused, s->chat, messages, s->tools, add_generation_prompt, &out->text, &out->pieces);
     out->known = rc == 0;
     if (rc == PL_ENOMEM) *s->err = refused;
     return rc == PL_ENOMEM ? rc : 0;
 }
 
 /* The first `count` messages of the conversation. */
-static int first_messages(search *s, size_t count, json_t **out)
+static int try_first(search *s, size_t count, bool add_generation_prompt, rendering *out)
 {
-    *out = json_array();
-    for (size_t i = 0; i < count && *out; i++) {
-        if (json_array_append(*out, json_array_get(s->messages, i)) == 0) continue;
-        json_decref(*out);
-        *out = NULL;
-    }
-    return *out ? 0 : PL_FAIL_NOMEM(s->err);
-}
-
-static int try_first(search *s, size_t count, bool add_generation_prompt, text *out)
-{
-    json_t *some;
-    PL_TRY(first_messages(s, count, &some));
-    int rc = try_render(s, some, add_generation_prompt, out);
+    json_t *some = json_array();
+    int rc = some ? 0 : PL_FAIL_NOMEM(s->err);
+    for (size_t i = 0; i < count && rc == 0; i++)
+        if (json_array_append(some, json_array_get(s->messages, i)) < 0) rc = PL_FAIL_NOMEM(s->err);
+    if (rc == 0) rc = try_render(s, some, add_generation_prompt, out);
     json_decref(some);
     return rc;
 }
 
-/* A copy of an object with one field replaced; takes over the reference to `value`, which may be NULL for lack of
- * memory. */
-static int with_field(search *s, const json_t *object, const char *name, json_t *value, json_t **out)
+static int try_question(search *s, bool add_generation_prompt, rendering *out)
 {
-    *out = NULL;
-    if (!value) return PL_FAIL_NOMEM(s->err);
-    int rc = pl_json_copy(s->err, object, out);
-    if (rc == 0 && json_object_set(*out, name, value) < 0) rc = PL_FAIL_NOMEM(s->err);
-    json_decref(value);
-    if (rc == 0) return 0;
-    json_decref(*out);
-    *out = NULL;
+    json_t *question = json_pack("[{s:s, s:s}]", "role", "user", "content", "Q");
+    int rc = question ? try_render(s, question, add_generation_prompt, out) : PL_FAIL_NOMEM(s->err);
+    json_decref(question);
     return rc;
 }
 
-/* The turn's message with another name of its first call. *out is NULL when it calls nothing. */
-static int change_call(search *s, const char *name, json_t **out)
+/* ---- what is written for a message ---- */
+
+static bool is_part(const pl_piece *p, int64_t message, bool quoted)
 {
-    const json_t *message = json_array_get(s->messages, s->turn), *calls = json_object_get(message, "tool_calls");
-    const json_t *call = json_array_get(calls, 0), *function = json_object_get(call, "function");
-    json_t *changed, *list;
-    *out = NULL;
-    if (!json_is_string(json_object_get(function ? function : call, "name"))) return 0;
-    PL_TRY(with_field(s, function ? function : call, "name", json_string(name), &changed));
-    if (function) PL_TRY(with_field(s, call, "function", changed, &changed));
-    int rc = pl_json_copy(s->err, calls, &list);
-    if (rc == 0 && json_array_set(list, 0, changed) < 0) {
-        json_decref(list);
-        rc = PL_FAIL_NOMEM(s->err);
+    return quoted ? p->writes < 0 && p->quotes == message : p->writes == message;
+}
+
+/* The parts of a text that are a message's, with what lies between two of them if it is nobody else's. A template that
+   does not go through the messages one by one has only their words. */
+static int find_parts(search *s, const rendering *in, size_t message, pl_spans *out)
+{
+    out->count = 0;
+    for (int quoted = 0; quoted < 2 && out->count == 0; quoted++) {
+        bool apart = true; /* from the last part */
+        for (size_t i = 0; i < in->pieces.count; i++) {
+            const pl_piece *p = &in->pieces.items[i];
+            if (is_part(p, (int64_t)message, quoted)) {
+                size_t begin = apart ? p->begin : out->items[out->count - 1].end;
+                PL_TRY(pl_spans_add(s->err, out, begin, p->end));
+                apart = false;
+            } else if (p->writes >= 0 || p->quotes >= 0) {
+                apart = true;
+            }
+        }
     }
-    json_decref(changed);
-    return rc < 0 ? rc : with_field(s, message, "tool_calls", list, out);
-}
-
-/* The turn's message with other content. *out is NULL when its content is nothing that can be changed. */
-static int change_content(search *s, const char *content, json_t **out)
-{
-    if (s->by_call) return change_call(s, content, out);
-    const json_t *message = json_array_get(s->messages, s->turn), *old = json_object_get(message, "content");
-    *out = NULL;
-    if (!old || json_is_null(old) || json_is_string(old))
-        return with_field(s, message, "content", json_string(content), out);
-    json_t *part = json_array_get(old, 0);
-    if (json_array_size(old) != 1 || !json_is_string(json_object_get(part, "text"))) return 0;
-    PL_TRY(with_field(s, part, "text", json_string(content), &part));
-    json_t *list = json_pack("[O]", part);
-    json_decref(part);
-    return with_field(s, message, "content", list, out);
-}
-
-typedef struct region {
-    size_t begin, end;
-    bool known;
-    bool twice; /* the content is written more than once */
-} region;
-
-/* One comparison: `rendered` (of `messages`) against the same with the turn's content changed. */
-static int compare_content(search *s, const json_t *messages, bool add_generation_prompt, const pl_buf *rendered,
-    const char *content, region *out)
-{
-    json_t *others = NULL, *message = NULL;
-    text changed = {0};
-    int rc;
-    *out = (region){0};
-    PL_GO(out, change_content(s, content, &message));
-    if (!message) goto out;
-    PL_GO(out, pl_json_copy(s->err, messages, &others));
-    if (json_array_set(others, s->turn, message) < 0) PL_GO(out, PL_FAIL_NOMEM(s->err));
-    PL_GO(out, try_render(s, others, add_generation_prompt, &changed));
-    size_t same = common_prefix(rendered, &changed.buf);
-    out->known = changed.known && !(same == rendered->size && same == changed.buf.size);
-    size_t shorter = rendered->size < changed.buf.size ? rendered->size : changed.buf.size;
-    out->begin = same;
-    size_t behind = common_suffix(rendered, &changed.buf, shorter - same), size = strlen(content);
-    out->end = rendered->size - behind;
-    const char *at =
-        out->known ? memmem(changed.buf.data + same, changed.buf.size - behind - same, content, size) : NULL;
-    out->twice =
-        at && memmem(at + size, (size_t)(changed.buf.data + changed.buf.size - behind - (at + size)), content, size);
-out:
-    pl_buf_free(&changed.buf);
-    json_decref(others);
-    json_decref(message);
-    return rc;
-}
-
-/* Where the turn's content is in `rendered`. Two different contents are tried: the text may begin or end like one. */
-static int find_content(
-    search *s, const json_t *messages, bool add_generation_prompt, const pl_buf *rendered, region *out)
-{
-    region second;
-    PL_TRY(compare_content(s, messages, add_generation_prompt, rendered, "7zq7", out));
-    PL_TRY(compare_content(s, messages, add_generation_prompt, rendered, "Qxj", &second));
-    out->known = out->known && second.known;
-    out->twice = out->twice || second.twice;
-    if (second.begin < out->begin) out->begin = second.begin;
-    if (second.end > out->end) out->end = second.end;
-    /* A thought in the content may be written otherwise: <think> against </think> part inside a token. */
-    out->begin = token_begin(rendered, out->begin);
     return 0;
 }
 
-static int unclear(const search *s, const char *why)
+static const pl_piece *piece_at(const rendering *in, size_t at)
 {
-    return PL_FAIL(s->err, PL_EUNSUPPORTED,
-        "%s: which part of the text is the assistant's message %zu cannot be told: %s. A template that encloses the "
-        "assistant's "
-        "turns in {%% generation %%} and {%% endgeneration %%} says it",
-        s->chat->where, s->turn, why);
+    for (size_t i = 0; i < in->pieces.count; i++)
+        if (at < in->pieces.items[i].end) return &in->pieces.items[i];
+    return NULL;
 }
 
-/* ---- where a turn ends ---- */
-
-/* A text that goes on behind the turn, and where the turn's content is in it. */
-typedef struct longer {
-    const pl_buf *buf;
-    const region *content;
-} longer;
-
-/* Does `in` go on with the turn as alone[0..size) ends with it? That text is a rendering of the messages up to the
-   turn. If so *end is where the turn ends in `in`. */
-static int ends_alike(search *s, const json_t *upto, bool add_generation_prompt, const pl_buf *alone, size_t size,
-    const longer *in, size_t *end, bool *alike)
+/* Is there anything that belongs to a message (with `assistant`, to one of the assistant's) in a part of a text? */
+static bool has_message(const search *s, const rendering *in, size_t begin, size_t end, bool assistant)
 {
-    const pl_buf part = {.data = alone->data, .size = size};
-    region content;
-    *end = size;
-    *alike = is_prefix(in->buf, &part);
-    if (*alike || !in->content->known) return 0;
-    PL_TRY(find_content(s, upto, add_generation_prompt, alone, &content));
-    if (!content.known || content.end > size) return 0;
-    size_t tail = size - content.end;
-    *end = in->content->end + tail;
-    *alike = *end <= in->buf->size &&
-             (tail == 0 || memcmp(in->buf->data + in->content->end, alone->data + content.end, tail) == 0);
-    return 0;
-}
-
-/* The end of the turn in `in`: as the template ends it when it is the last one, or, where it then closes the whole
-   conversation too, as it ends it before a generation prompt. *found false when neither is what `in` has. *closed: it
-   was the second. */
-static int find_end_in(search *s, const json_t *upto, const longer *in, size_t *end, bool *found, bool *closed)
-{
-    text next = {0};
-    *closed = false;
-    *found = false;
-    if (s->after.known) PL_TRY(ends_alike(s, upto, false, &s->after.buf, s->after.buf.size, in, end, found));
-    if (*found || !s->prompt.known || !s->before.known) return 0;
-    size_t before = header_begin(s), header = s->prompt.buf.size - before;
-    int rc = try_render(s, upto, true, &next);
-    size_t rest = next.buf.size >= header ? next.buf.size - header : 0;
-    *closed = rc == 0 && header > 0 && next.known && next.buf.size >= header &&
-              memcmp(next.buf.data + rest, s->prompt.buf.data + before, header) == 0;
-    if (*closed) rc = ends_alike(s, upto, true, &next.buf, rest, in, end, found);
-    /* With nothing but the content left it may as well have lost its end-of-turn token. */
-    if (*found && in->content->known) *found = !all_blank(in->buf, in->content->end, *end);
-    pl_buf_free(&next.buf);
-    return rc;
-}
-
-/* Where the last turn ends. The end of the text, unless a further message shows that the template closes the whole
-   conversation behind it. */
-static int find_last_end(search *s, const region *content, size_t *end)
-{
-    json_t *messages = NULL, *further = json_pack("{s:s, s:s}", "role", "user", "content", "Q");
-    text more = {0};
-    region inside;
-    size_t ignored;
-    bool found, closed;
-    int rc = pl_json_copy(s->err, s->messages, &messages);
-    if (rc == 0 && (!further || json_array_append(messages, further) < 0)) rc = PL_FAIL_NOMEM(s->err);
-    *end = s->full->size;
-    if (rc == 0) rc = try_render(s, messages, false, &more);
-    if (rc < 0 || !more.known || json_object_get(json_array_get(s->messages, s->turn), "tool_calls")) goto out;
-    PL_GO(out, find_content(s, messages, false, &more.buf, &inside));
-    PL_GO(out, find_end_in(s, s->messages, &(longer){&more.buf, &inside}, &ignored, &found, &closed));
-    if (!found && inside.known)
-        PL_GO(out, unclear(s, "behind it the template writes what it does not write when a message follows"));
-    if (!found || !closed) goto out;
-    /* Closed by more than the turn's end: leave that out. Closed by something in its place: that is the turn's end. */
-    json_t *upto = (json_t *)s->messages;
-    s->after.known = false;
-    PL_GO(out, find_end_in(s, upto, &(longer){s->full, content}, &ignored, &found, &closed));
-    s->after.known = true;
-    if (found) *end = ignored;
-out:
-    pl_buf_free(&more.buf);
-    json_decref(further);
-    json_decref(messages);
-    return rc;
-}
-
-/* Where the turn ends, white space behind the end-of-turn token included. */
-static int find_end(search *s, const region *content, size_t *end)
-{
-    bool found, closed;
-    json_t *upto;
-    if (s->turn + 1 == json_array_size(s->messages)) return find_last_end(s, content, end);
-    PL_TRY(first_messages(s, s->turn + 1, &upto));
-    int rc = find_end_in(s, upto, &(longer){s->full, content}, end, &found, &closed);
-    json_decref(upto);
-    return rc < 0 || found ? rc : unclear(s, "the template ends it otherwise when it is the last one");
+    for (size_t i = 0; i < in->pieces.count; i++) {
+        const pl_piece *p = &in->pieces.items[i];
+        int64_t message = p->writes >= 0 ? p->writes : p->quotes;
+        if (p->begin < end && p->end > begin && message >= 0 &&
+            (!assistant || is_assistant(s->messages, (size_t)message)))
+            return true;
+    }
+    return false;
 }
 
 /* ---- where a turn begins ---- */
 
-static bool ends_with(const pl_buf *b, size_t end, const char *what, size_t size)
+/* How much of a generation prompt the turn that begins at `first` has: all, or the tokens before they part, as where
+   the prompt opens a thought and the turn has none. Words of the message are no part of that: they are alike by chance.
+ */
+static size_t prompt_size(const search *s, const char *prompt, size_t size, size_t first)
 {
-    return size <= end && (size == 0 || memcmp(b->data + end - size, what, size) == 0);
+    const char *turn = s->full.text.data + first;
+    size_t same = common_prefix(prompt, size, turn, s->full.text.size - first);
+    if (same == size) return size;
+    same = token_begin(turn, same);
+    const pl_piece *p = same ? piece_at(&s->full, first + same - 1) : NULL;
+    if (p && !p->literal) same = p->begin > first ? p->begin - first : 0;
+    return same;
 }
 
-/* Where the turn begins in a text that has the same before it: where the prompt ends, or where the two part, as when
-   the prompt opens a thought and the turn has none. False when they part before the prompt's header has begun. */
-static bool begin_after_prompt(const search *s, const pl_buf *in, const region *content, size_t *begin)
+/* The same for a turn in which the template says something else first, like a system's words before the first message:
+   up to the end of the prompt, which is whole in there, before the message's own words. 0: it is not. */
+static size_t prompt_inside(const search *s, const char *prompt, size_t size, size_t first)
 {
-    size_t same = common_prefix(&s->prompt.buf, in), header = header_begin(s);
-    bool whole = same == s->prompt.buf.size;
-    *begin = whole ? same : token_begin(in, same);
-    if (content->known && content->begin < *begin) *begin = content->begin;
-    if (whole && *begin == same) return true;
-    return s->before.known && content->known && same >= header && *begin >= header &&
-           (*begin > header || content->begin == header);
+    const char *turn = s->full.text.data + first;
+    size_t literal = first, end = 0;
+    for (const pl_piece *p; (p = piece_at(&s->full, literal)) && p->literal;) literal = p->end;
+    for (size_t n = size; n <= literal - first; n++)
+        if (memcmp(turn + n - size, prompt, size) == 0) end = n;
+    return end;
 }
 
-/* The same by the generation prompt behind the whole conversation, when those before it cannot be rendered. */
-static int begin_by_last_prompt(search *s, const region *content, size_t *begin)
+/* Is the prompt, or its first tokens, right before the turn? */
+static bool prompt_before(const search *s, const char *prompt, size_t size, size_t first)
 {
-    text all = {0};
-    int rc = try_render(s, s->messages, true, &all);
-    if (rc == 0 && (!all.known || !is_prefix(&all.buf, s->full) ||
-                       !ends_with(s->full, content->begin, all.buf.data + s->full->size, all.buf.size - s->full->size)))
-        rc = unclear(s, "the template refuses what comes before it, and does not begin it with a generation prompt");
-    *begin = content->begin;
-    pl_buf_free(&all.buf);
+    for (size_t n = size; n > 0; n--)
+        if (n <= first && memcmp(s->full.text.data + first - n, prompt, n) == 0 &&
+            (n == size || token_begin(prompt, n) == n))
+            return true;
+    return false;
+}
+
+typedef struct prompt {
+    size_t size; /* what the turn has of it, and before it */
+    bool any;    /* there is a prompt */
+    bool before; /* it stands before the turn */
+} prompt;
+
+/* The generation prompt at the end of `with`: what `without` does not have, or what is written behind all messages,
+   asked for or not; the one of them that the turn begins with. */
+static void find_prompt(const search *s, const rendering *without, const rendering *with, size_t first, prompt *out)
+{
+    const pl_buf *a = &without->text, *b = &with->text;
+    size_t begins[2] = {b->size, 0};
+    if (!with->known) return;
+    if (without->known) {
+        size_t same = common_prefix(pl_buf_text(a), a->size, pl_buf_text(b), b->size);
+        begins[0] = same == a->size ? same : token_begin(b->data, same);
+    }
+    for (size_t i = 0; i < with->pieces.count; i++)
+        if (with->pieces.items[i].writes >= 0 || with->pieces.items[i].quotes >= 0)
+            begins[1] = with->pieces.items[i].end;
+    for (int i = 0; i < 2; i++) {
+        const char *text = pl_buf_text(b) + begins[i];
+        size_t size = b->size - begins[i], blank = 0;
+        if (all_blank(text, size)) continue;
+        size_t has = prompt_size(s, text, size, first);
+        for (; has == 0 && is_blank(text[blank]); blank++)
+            has = prompt_size(s, text + blank + 1, size - blank - 1, first);
+        if (has == 0) has = prompt_inside(s, text, size, first);
+        if (has > out->size) out->size = has;
+        out->any = true;
+        out->before = out->before || prompt_before(s, text, size, first);
+    }
+}
+
+/* The same where what comes before the turn is written otherwise when it is last, or the prompt adds nothing there;
+   `outside`: the prompt's text is all before the turn. */
+static int find_begin_apart(search *s, const rendering *with, size_t first, bool outside, size_t *begin)
+{
+    rendering without = {0}, question[2] = {0};
+    prompt found = {0};
+    int rc = try_first(s, s->turn, false, &without);
+    if (rc == 0) find_prompt(s, &without, with, first, &found);
+    bool here = found.any;
+    if (rc == 0 && !found.any) {
+        rc = try_question(s, false, &question[0]);
+        if (rc == 0) rc = try_question(s, true, &question[1]);
+        if (rc == 0) find_prompt(s, &question[0], &question[1], first, &found);
+    }
+    *begin = first + (here && outside ? 0 : found.size);
+    /* A turn that begins with the message's own words has no header; one with words of the template has another one. */
+    bool foreign = found.any && found.size == 0 && !found.before && piece_at(&s->full, first)->literal;
+    if (rc == 0 && foreign && (here || !with->known))
+        rc = unclear(s, "the template does not begin it with the generation prompt");
+    if (rc == 0 && !found.any && !with->known && !question[1].known)
+        rc = unclear(s, "the template refuses what comes before it");
+    free_rendering(&without);
+    free_rendering(&question[0]);
+    free_rendering(&question[1]);
     return rc;
 }
 
-static int find_begin(search *s, const region *content, size_t *begin)
+static int find_begin(search *s, size_t *begin)
 {
-    region alone;
-    json_t *upto;
-    size_t alone_begin, header;
-    if (s->prompt.known && begin_after_prompt(s, s->full, content, begin)) return 0;
-    if (!content->known) return unclear(s, "the template writes what comes before it otherwise on its own");
-    if (!s->prompt.known || !s->before.known) return begin_by_last_prompt(s, content, begin);
-    if (!s->after.known) return unclear(s, "the template refuses the conversation up to it");
-    PL_TRY(first_messages(s, s->turn + 1, &upto));
-    int rc = find_content(s, upto, false, &s->after.buf, &alone);
-    json_decref(upto);
-    if (rc < 0) return rc;
-    header = header_begin(s);
-    if (alone.known && begin_after_prompt(s, &s->after.buf, &alone, &alone_begin) && alone_begin >= header) {
-        /* The header and what the assistant writes before the content, or the header and the content right behind it.
-         */
-        const char *text_header = s->after.buf.data + header;
-        *begin = content->begin - (alone.begin - alone_begin);
-        if (ends_with(s->full, content->begin, text_header, alone.begin - header)) return 0;
-        *begin = content->begin;
-        if (ends_with(s->full, content->begin, text_header, alone_begin - header)) return 0;
-    }
-    /* The content right behind the generation prompt, or behind its first tokens. */
-    const pl_buf prompt = {.data = s->prompt.buf.data + header, .size = s->prompt.buf.size - header};
-    *begin = content->begin;
-    for (size_t n = prompt.size; n > 0; n--)
-        if (ends_with(s->full, content->begin, prompt.data, n) && token_begin(&prompt, n) == n) return 0;
-    return prompt.size == 0 ? 0 : unclear(s, "the template does not begin it with the generation prompt");
+    const pl_buf *full = &s->full.text;
+    size_t first = s->parts.items[0].begin;
+    rendering with = {0};
+    PL_TRY(try_first(s, s->turn, true, &with));
+    size_t at = with.text.size;
+    bool whole = with.known && at <= full->size && memcmp(pl_buf_text(&with.text), full->data, at) == 0;
+    int rc = 0;
+    *begin = at;
+    if (!whole || at == first || (at < first && has_message(s, &s->full, at, first, false)))
+        rc = find_begin_apart(s, &with, first, whole && at == first, begin);
+    free_rendering(&with);
+    return rc;
 }
 
-/* White space behind an end-of-turn token goes; where nothing but white space ends the turn, that is its end. */
-static size_t trim(const search *s, const region *content, size_t begin, size_t end)
+/* ---- where a turn ends ---- */
+
+/* The last byte of the turn that is not white space; its piece tells whether the template ends turns by words of its
+   own, or leaves that to what follows. */
+static bool ends_itself(const search *s, size_t begin, size_t end, size_t *last)
 {
-    size_t floor = content->known && content->end > begin && content->end <= end ? content->end : begin, last = end;
-    while (last > floor && is_blank(s->full->data[last - 1])) last--;
-    return last > floor ? last : end;
+    size_t n = end;
+    while (n > begin && is_blank(s->full.text.data[n - 1])) n--;
+    *last = n;
+    const pl_piece *p = n > begin ? piece_at(&s->full, n - 1) : NULL;
+    return p && p->literal;
 }
 
-/* One turn of the assistant, which must lie behind `after`. */
-static int find_turn(search *s, size_t after, pl_span *out)
+/* Does the text go on with `more` bytes as it does behind `end`, when the conversation goes on by a question or by a
+   generation prompt? *other is how much it has there. */
+static int goes_on(search *s, bool question, size_t end, size_t more, bool *alike, size_t *other)
 {
-    region content;
-    PL_TRY(try_first(s, s->turn, false, &s->before));
-    PL_TRY(try_first(s, s->turn, true, &s->prompt));
-    PL_TRY(try_first(s, s->turn + 1, false, &s->after));
-    PL_TRY(find_content(s, s->messages, false, s->full, &content));
-    if (content.twice) return unclear(s, "the template writes its content more than once");
-    PL_TRY(find_end(s, &content, &out->end));
-    PL_TRY(find_begin(s, &content, &out->begin));
-    if (out->begin < after || out->begin > out->end ||
-        (content.known && (content.begin < out->begin || content.end > out->end)))
-        return unclear(s, "its content is also written elsewhere, or not in the order of the messages");
-    out->end = trim(s, &content, out->begin, out->end);
+    rendering next = {0};
+    const pl_buf *full = &s->full.text;
+    json_t *messages = NULL, *user = json_pack("{s:s, s:s}", "role", "user", "content", "Q");
+    int rc = pl_json_copy(s->err, s->messages, &messages);
+    if (rc == 0 && (!user || (question && json_array_append(messages, user) < 0))) rc = PL_FAIL_NOMEM(s->err);
+    if (rc == 0) rc = try_render(s, messages, !question, &next);
+    size_t size = next.text.size;
+    bool same = next.known && size >= end && memcmp(next.text.data, full->data, end) == 0;
+    *alike = same && size - end >= more && memcmp(next.text.data + end, full->data + end, more) == 0;
+    *other = same ? size - end : 0;
+    free_rendering(&next);
+    json_decref(user);
+    json_decref(messages);
+    return rc;
+}
+
+/* Behind the last turn: what is there too when a question follows belongs to it. So does what closes the conversation,
+   where turns have no end of their own, unless it is there before a generation prompt. */
+static int find_last_end(search *s, size_t begin, size_t *end)
+{
+    const pl_buf *full = &s->full.text;
+    size_t last, other, more = full->size - *end;
+    bool alike;
+    while (more && is_blank(full->data[*end + more - 1])) more--;
+    if (more == 0 || has_message(s, &s->full, *end, full->size, false)) return 0;
+    PL_TRY(goes_on(s, true, *end, more, &alike, &other));
+    if (alike) *end += more;
+    if (alike || ends_itself(s, begin, *end, &last)) return 0;
+    PL_TRY(goes_on(s, false, *end, more, &alike, &other));
+    if (alike && other != full->size - *end)
+        return unclear(s, "what follows it may be its end or the beginning of the next turn");
+    if (!alike && other) *end += more;
     return 0;
 }
 
-/* A turn that calls tools has often no content, and where it has, that may be written apart from the calls: what cannot
-   be told by the content may be told by the calls. */
-static int find_turn_or_calls(search *s, size_t after, pl_span *out)
+/* A turn before the last: what the template writes behind it when it is the last one belongs to it, if the text goes on
+   so. A call of tools may end by a token that begins their answer, and a turn by one that begins the next. */
+static int find_end(search *s, size_t *end)
 {
-    int rc = find_turn(s, after, out);
-    if (rc != PL_EUNSUPPORTED || !json_object_get(json_array_get(s->messages, s->turn), "tool_calls")) return rc;
-    pl_error first = *s->err;
-    pl_error_clear(s->err);
-    s->by_call = true;
-    rc = find_turn(s, after, out);
-    s->by_call = false;
-    if (rc == PL_EUNSUPPORTED) *s->err = first;
+    rendering upto = {0};
+    pl_spans parts = {0};
+    const pl_span own = s->parts.items[0];
+    const pl_buf *full = &s->full.text, *alone = &upto.text;
+    size_t size = own.end - own.begin;
+    int rc = try_first(s, s->turn + 1, false, &upto);
+    if (rc == 0 && upto.known) rc = find_parts(s, &upto, s->turn, &parts);
+    if (rc == 0 && parts.count && s->parts.count == 1) {
+        size_t begin = parts.items[0].begin, behind = begin + size, more = alone->size;
+        while (more > behind && is_blank(alone->data[more - 1])) more--;
+        if (more > behind && memcmp(alone->data + begin, full->data + own.begin, size) == 0) {
+            more -= behind;
+            if (more <= full->size - own.end && memcmp(alone->data + behind, full->data + own.end, more) == 0 &&
+                !has_message(s, &s->full, own.end, own.end + more, true))
+                *end = own.end + more;
+        }
+    }
+    pl_spans_free(&parts);
+    free_rendering(&upto);
     return rc;
+}
+
+/* ---- turns ---- */
+
+/* Does the message have anything that a template should write? */
+static bool says_something(const json_t *message)
+{
+    const json_t *content = json_object_get(message, "content");
+    return json_string_length(content) || json_array_size(content) ||
+           json_array_size(json_object_get(message, "tool_calls"));
+}
+
+/* One turn of the assistant. */
+static int find_turn(search *s, pl_spans *spans)
+{
+    size_t begin, last;
+    PL_TRY(find_parts(s, &s->full, s->turn, &s->parts));
+    if (s->parts.count == 0)
+        return says_something(json_array_get(s->messages, s->turn))
+                   ? PL_FAIL(s->err, PL_EUNSUPPORTED,
+                         "%s: nothing of the assistant's message %zu is in the text that the template makes, so it "
+                         "cannot be trained",
+                         s->chat->where, s->turn)
+                   : 0;
+    PL_TRY(find_begin(s, &begin));
+    size_t *end = &s->parts.items[s->parts.count - 1].end;
+    bool is_last = s->turn + 1 == json_array_size(s->messages);
+    PL_TRY(is_last ? find_last_end(s, begin, end) : find_end(s, end));
+    if (begin < s->parts.items[0].begin) s->parts.items[0].begin = begin;
+    if (ends_itself(s, begin, *end, &last)) *end = last;
+    for (size_t i = 0; i < s->parts.count; i++) {
+        pl_span part = s->parts.items[i];
+        if (spans->count && part.begin < spans->items[spans->count - 1].end)
+            return unclear(s, "the template does not write the messages in their order");
+        PL_TRY(pl_spans_add(s->err, spans, part.begin > begin ? part.begin : begin, part.end));
+    }
+    return 0;
 }
 
 static int find_turns(search *s, pl_spans *spans)
 {
-    size_t after = 0, count = json_array_size(s->messages);
-    int rc = 0;
-    for (s->turn = 0; s->turn < count && rc == 0; s->turn++) {
-        const char *role = json_string_value(json_object_get(json_array_get(s->messages, s->turn), "role"));
-        pl_span span;
-        if (!role || (strcmp(role, "assistant") != 0 && strcmp(role, "model") != 0)) continue;
-        rc = find_turn_or_calls(s, after, &span);
-        if (rc == 0) rc = pl_spans_add(s->err, spans, span.begin, span.end);
-        if (rc == 0) after = span.end;
+    for (s->turn = 0; s->turn < json_array_size(s->messages); s->turn++)
+        if (is_assistant(s->messages, s->turn)) PL_TRY(find_turn(s, spans));
+    return 0;
+}
+
+/* What {% generation %} encloses. */
+static int find_generated(search *s, pl_spans *spans)
+{
+    for (size_t i = 0; i < s->full.pieces.count; i++) {
+        const pl_piece *p = &s->full.pieces.items[i];
+        if (p->generated) PL_TRY(pl_spans_add(s->err, spans, p->begin, p->end));
     }
-    pl_buf_free(&s->before.buf);
-    pl_buf_free(&s->prompt.buf);
-    pl_buf_free(&s->after.buf);
-    return rc;
+    return 0;
 }
 
 int pl_chat_render_trained(
     pl_error *err, const pl_chat *chat, const json_t *messages, const json_t *tools, pl_buf *out, pl_spans *trained)
 {
-    bool marked = pl_template_has_generation(pl_chat_template(chat, tools));
-    pl_buf full = {0};
     pl_spans spans = {0};
     size_t count = trained->count;
-    search s = {.err = err, .chat = chat, .messages = messages, .tools = tools, .full = &full};
+    search s = {.err = err, .chat = chat, .messages = messages, .tools = tools};
+    bool marked = pl_template_has_generation(pl_chat_template(chat, tools));
     int rc;
-    PL_GO(out, pl_chat_render_spans(err, chat, messages, tools, false, &full, marked ? &spans : NULL));
-    if (!marked) PL_GO(out, find_turns(&s, &spans));
+    PL_GO(out, pl_chat_render_pieces(err, chat, messages, tools, false, &s.full.text, &s.full.pieces));
+    PL_GO(out, marked ? find_generated(&s, &spans) : find_turns(&s, &spans));
     PL_GO(out, pl_grow(err, &trained->items, &trained->capacity, count + spans.count, sizeof *spans.items));
-    PL_GO(out, pl_buf_append(err, out, full.data, full.size));
+    PL_GO(out, pl_buf_append(err, out, s.full.text.data, s.full.text.size));
     if (spans.count) memcpy(trained->items + count, spans.items, spans.count * sizeof *spans.items);
     trained->count = count + spans.count;
 out:
-    pl_buf_free(&full);
+    free_rendering(&s.full);
+    pl_spans_free(&s.parts);
     pl_spans_free(&spans);
     return rc;
 }

@@ -13,7 +13,7 @@
 #include "data/tokenizer.h"
 #include "model/batch.h"
 
-#define FORMAT_VERSION 1
+#define FORMAT_VERSION 2
 /* After so many bytes of pages touched, the mapping's pages are given back: they stay in the system's cache, but do not
    count as the process's memory. A touched row brings its neighbourhood in, a whole huge page on some file systems;
    rows' lengths lie closer together. */

@@ -12,16 +12,11 @@ enum {
 };
 static const uint64_t WORK_LIMIT = 100 * 1000 * 1000; /* steps: a few seconds */
 
-struct pl_tchunk {
-    struct pl_tchunk *next;
-    size_t size, used;
-    max_align_t bytes[];
-};
-
 void pl_tarena_free(pl_tarena *arena)
 {
     while (arena->chunks) {
-        struct pl_tchunk *next = arena->chunks->next;
+        pl_tchunk *next = arena->chunks->next;
+        pl_pieces_free(&arena->chunks->origins);
         free(arena->chunks);
         arena->chunks = next;
     }
@@ -34,7 +29,7 @@ int pl_talloc(pl_trun *run, size_t count, size_t size, void *out)
     if (size && count > arena->limit / size)
         return PL_TFAIL(run, PL_ENOMEM, "this makes more than %zu MiB of values", arena->limit >> 20);
     size_t need = (count * size + sizeof(max_align_t) - 1) / sizeof(max_align_t) * sizeof(max_align_t);
-    struct pl_tchunk *c = arena->chunks;
+    pl_tchunk *c = arena->chunks;
     if (!c || c->size - c->used < need) {
         size_t fresh = !c ? CHUNK : c->size >= CHUNK_MAX / 2 ? CHUNK_MAX : c->size * 2;
         if (fresh < need) fresh = need;
@@ -116,6 +111,12 @@ void pl_spans_free(pl_spans *spans)
 {
     free(spans->items);
     *spans = (pl_spans){0};
+}
+
+void pl_pieces_free(pl_pieces *pieces)
+{
+    free(pieces->items);
+    *pieces = (pl_pieces){0};
 }
 
 const pl_tbuiltin *pl_tfind(const pl_tbuiltin *table, size_t count, const pl_tstring *name)

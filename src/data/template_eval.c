@@ -69,16 +69,16 @@ static int compare(pl_trun *run, const pl_texpr *e, pl_tvalue *out)
 
 static int concat(pl_trun *run, const pl_texpr *e, pl_tvalue *out)
 {
-    pl_buf buf = {0};
+    pl_ttext text = {0};
     int rc = 0;
     for (size_t i = 0; i < e->count && rc == 0; i++) {
         pl_tvalue v;
         rc = pl_teval(run, e->items[i], &v);
-        if (rc == 0) rc = pl_tvalue_print(run, v, &buf);
-        if (rc == 0 && buf.size > run->arena.limit)
+        if (rc == 0) rc = pl_ttext_print(run, &text, v);
+        if (rc == 0 && text.buf.size > run->arena.limit)
             rc = PL_TFAIL(run, PL_ENOMEM, "this makes more than %zu MiB of text", run->arena.limit >> 20);
     }
-    return pl_tstring_take(run, &buf, rc, out);
+    return pl_ttext_take(run, &text, rc, out);
 }
 
 static int negate(pl_trun *run, const pl_texpr *e, pl_tvalue *out)

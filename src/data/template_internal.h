@@ -4,14 +4,22 @@
 #ifndef PL_DATA_TEMPLATE_INTERNAL_H
 #define PL_DATA_TEMPLATE_INTERNAL_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "data/template.h"
 
 /* ---- memory ---- */
 
+typedef struct pl_tchunk {
+    struct pl_tchunk *next;
+    size_t size, used;
+    pl_pieces origins; /* of the texts in it, as far as they are known; positions count from `bytes` */
+    max_align_t bytes[];
+} pl_tchunk;
+
 typedef struct pl_tarena {
-    struct pl_tchunk *chunks;
+    pl_tchunk *chunks;   /* the newest first */
     size_t total, limit; /* bytes taken from the system, and how many may be */
 } pl_tarena;
 
@@ -78,6 +86,7 @@ typedef struct pl_tdict {
     size_t count, capacity;
     uint32_t *slots; /* open addressing, entry + 1; NULL while small */
     size_t slot_count;
+    int64_t message; /* its number + 1 if it is one of the conversation's, or was made from one; else 0 */
 } pl_tdict;
 
 typedef struct pl_trun pl_trun;
@@ -232,6 +241,12 @@ typedef struct pl_tscope {
     size_t count, capacity;
 } pl_tscope;
 
+/* A text that grows, and where its bytes come from if the rendering is to tell. */
+typedef struct pl_ttext {
+    pl_buf buf;
+    pl_pieces origins;
+} pl_ttext;
+
 /* The state of a parse or a rendering. */
 struct pl_trun {
     pl_error *err;
@@ -245,12 +260,14 @@ struct pl_trun {
     const json_t *context;
     pl_tdict *variables; /* the context */
     pl_tscope *scope;
-    pl_buf *out;
-    size_t written;  /* bytes over all outputs so far, for the limit */
-    int captures;    /* how many outputs deep: 0 is the text itself */
+    pl_ttext *out;
+    size_t written; /* bytes over all outputs so far, for the limit */
+    int captures;   /* how many outputs deep: 0 is the text itself */
+    /* Whether to tell where the text comes from, and what the interpreter is at. */
+    bool traced;
+    int64_t message; /* that it goes through, -1: none */
+    bool numbers;    /* the innermost loop goes through numbers, none of which has been made a message yet */
     int generations; /* how many {% generation %} deep */
-    size_t start;    /* where the text begins in its buffer */
-    pl_spans *spans;
 };
 
 /* Fails with "file:line: " in front of the message. */
@@ -379,6 +396,19 @@ typedef struct pl_tjson {
 int pl_tvalue_json(pl_trun *run, pl_tvalue v, const pl_tjson *how, int level, pl_buf *out);
 /* Moves what was built in `buf` to a string of the run, and frees buf, also when that fails. */
 int pl_tstring_take(pl_trun *run, pl_buf *buf, int rc, pl_tvalue *out);
+
+/* template_origin.c: where bytes come from. All of it does nothing unless the run is traced. */
+int pl_torigin_adopt(pl_trun *run, pl_tdict *context); /* knows the context's messages, and their words, from here on */
+/* Notes in `to` the origins of size bytes, which were copied to position `at`; `last` if that is in the text itself. */
+int pl_torigin_copy(pl_trun *run, const char *bytes, size_t size, size_t at, bool last, pl_pieces *to);
+/* The same for a copy within the arena. Texts there must be noted in the order in which they were allocated. */
+int pl_torigin_copy_text(pl_trun *run, const char *from, size_t size, const char *to);
+/* What the run goes through once a message has got a name; what it went through before is for the caller to restore. */
+void pl_torigin_name(pl_trun *run, pl_tvalue v);
+int pl_ttext_append(pl_trun *run, pl_ttext *text, const char *bytes, size_t size);
+int pl_ttext_print(pl_trun *run, pl_ttext *text, pl_tvalue v);           /* str(v) */
+int pl_ttext_take(pl_trun *run, pl_ttext *text, int rc, pl_tvalue *out); /* as pl_tstring_take */
+void pl_ttext_free(pl_ttext *text);
 
 /* template_unicode.c */
 uint32_t pl_tchar(const char *bytes, size_t size, size_t *used); /* the code point at bytes[0] */

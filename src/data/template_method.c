@@ -352,19 +352,19 @@ METHOD(method_join)
 {
     UNUSED;
     pl_tlist *items;
-    pl_buf buf = {0};
+    pl_ttext text = {0};
     int rc = 0;
     PL_TRY(pl_titerate(run, argv[0], &items));
     for (size_t i = 0; i < items->count && rc == 0; i++) {
         pl_tstring *s = NULL;
-        if (i) rc = pl_buf_append(run->err, &buf, self.s->bytes, self.s->size);
+        if (i) rc = pl_ttext_append(run, &text, self.s->bytes, self.s->size);
         if (rc == 0) rc = pl_targ_string(run, items->items[i], "what join is given", &s);
-        if (rc == 0) rc = pl_buf_append(run->err, &buf, s->bytes, s->size);
+        if (rc == 0) rc = pl_ttext_append(run, &text, s->bytes, s->size);
         if (rc == 0) rc = pl_twork(run, 0);
-        if (rc == 0 && buf.size > run->arena.limit)
+        if (rc == 0 && text.buf.size > run->arena.limit)
             rc = PL_TFAIL(run, PL_ENOMEM, "join makes more than %zu MiB of text", run->arena.limit >> 20);
     }
-    return pl_tstring_take(run, &buf, rc, out);
+    return pl_ttext_take(run, &text, rc, out);
 }
 
 METHOD(method_format)

@@ -183,6 +183,8 @@ static int add_strings(pl_trun *run, pl_tvalue a, pl_tvalue b, pl_tvalue *out)
     PL_TRY(pl_talloc(run, left->size + right->size, 1, &text));
     if (left->size) memcpy(text, left->bytes, left->size);
     if (right->size) memcpy(text + left->size, right->bytes, right->size);
+    PL_TRY(pl_torigin_copy_text(run, left->bytes, left->size, text));
+    PL_TRY(pl_torigin_copy_text(run, right->bytes, right->size, text + left->size));
     PL_TRY(pl_tstring_new(run, text, left->size + right->size, out));
     out->note = safe;
     return 0;

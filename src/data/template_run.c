@@ -35,7 +35,8 @@ int pl_twrite(pl_trun *run, const char *bytes, size_t size)
     if (run->written > run->arena.limit)
         return PL_TFAIL(run, PL_ENOMEM, "this writes more than %zu MiB", run->arena.limit >> 20);
     PL_TRY(pl_twork(run, size));
-    return pl_buf_append(run->err, run->out, bytes, size);
+    PL_TRY(pl_torigin_copy(run, bytes, size, run->out->buf.size, run->captures == 0, &run->out->origins));
+    return pl_buf_append(run->err, &run->out->buf, bytes, size);
 }
 
 static int print(pl_trun *run, const pl_tstatement *s)
@@ -74,10 +75,10 @@ static int assign(pl_trun *run, const pl_texpr *target, pl_tvalue v)
 /* What statements write, as a string. Returns how they ended. */
 static int capture(pl_trun *run, const pl_tstatement *body, pl_tvalue *out)
 {
-    pl_buf buf = {0}, *outer = run->out;
-    run->out = &buf;
+    pl_ttext text = {0}, *outer = run->out;
+    run->out = &text;
     run->captures++;
-    int rc = pl_trun_statements(run, body), taken = pl_tstring_take(run, &buf, rc, out);
+    int rc = pl_trun_statements(run, body), taken = pl_ttext_take(run, &text, rc, out);
     run->captures--;
     run->out = outer;
     return taken < 0 ? taken : rc;
@@ -152,6 +153,8 @@ static int run_loop(pl_trun *run, const pl_tstatement *s, pl_tvalue over, int de
     pl_tloop *loop;
     pl_tscope *outer = run->scope;
     pl_tvalue self = {.kind = PL_T_LOOP};
+    const int64_t message = run->message;
+    const bool numbers = run->numbers;
     int rc = GO_ON;
     PL_TRY(pl_talloc(run, 1, sizeof *loop, &loop));
     loop->depth0 = depth0;
@@ -165,10 +168,16 @@ static int run_loop(pl_trun *run, const pl_tstatement *s, pl_tvalue over, int de
         PL_TRY(pl_tscope_push(run, outer, &run->scope));
         PL_TRY(pl_tscope_set(run, run->scope, run->template->names.loop, self));
         run->line = s->line;
+        run->message = message;
+        run->numbers = true;
+        pl_torigin_name(run, loop->items->items[loop->index0]);
+        run->numbers = loop->items->items[loop->index0].kind == PL_T_INT;
         PL_TRY(assign(run, s->target, loop->items->items[loop->index0]));
         if ((rc = pl_trun_statements(run, s->body)) < 0) return rc;
         if (rc == BREAK) break;
     }
+    run->message = message;
+    run->numbers = numbers;
     if (count == 0 && s->otherwise) {
         PL_TRY(pl_tscope_push(run, outer, &run->scope));
         if ((rc = pl_trun_statements(run, s->otherwise)) < 0) return rc;
@@ -188,10 +197,10 @@ static int run_for(pl_trun *run, const pl_tstatement *s)
 int pl_trun_loop(pl_trun *run, pl_tloop *loop, pl_tvalue over, pl_tvalue *out)
 {
     if (!loop->recursive) return PL_TFAIL(run, PL_EINPUT, "loop(...) needs a loop that is marked 'recursive'");
-    pl_buf buf = {0}, *outer = run->out;
+    pl_ttext text = {0}, *outer = run->out;
     pl_tscope *scope = run->scope;
     PL_TRY(pl_tenter(run));
-    run->out = &buf;
+    run->out = &text;
     run->captures++;
     run->scope = loop->scope;
     int rc = run_loop(run, loop->recursive, over, loop->depth0 + 1);
@@ -199,7 +208,7 @@ int pl_trun_loop(pl_trun *run, pl_tloop *loop, pl_tvalue over, pl_tvalue *out)
     run->captures--;
     run->out = outer;
     pl_tleave(run);
-    return pl_tstring_take(run, &buf, rc, out);
+    return pl_ttext_take(run, &text, rc, out);
 }
 
 static int make_macro(pl_trun *run, const pl_tmacro *macro, pl_tvalue *out)
@@ -253,6 +262,7 @@ static int bind_params(pl_trun *run, const pl_tmacro *m, const pl_targs *args)
             v = args->named[k];
         }
         if (v.kind == PL_T_MISSING && m->defaults[i]) PL_TRY(pl_teval(run, m->defaults[i], &v));
+        pl_torigin_name(run, v);
         PL_TRY(pl_tscope_set(run, run->scope, m->params[i], v));
     }
     PL_TRY(bind_rest(run, m, name, args, used));
@@ -269,10 +279,16 @@ static int bind_params(pl_trun *run, const pl_tmacro *m, const pl_targs *args)
 int pl_trun_macro(pl_trun *run, const pl_tfunction *f, const pl_targs *args, pl_tvalue *out)
 {
     pl_tscope *scope = run->scope;
+    const int64_t message = run->message;
+    const bool numbers = run->numbers;
     PL_TRY(pl_tenter(run));
     int rc = pl_tscope_push(run, f->scope, &run->scope);
+    run->numbers |= message < 0; /* outside of loops the message that a macro is given is the one it writes */
     if (rc == 0) rc = bind_params(run, f->macro, args);
+    run->numbers = false;
     if (rc == 0) rc = capture(run, f->macro->body, out);
+    run->message = message;
+    run->numbers = numbers;
     run->scope = scope;
     pl_tleave(run);
     return rc;
@@ -314,19 +330,12 @@ static int run_with(pl_trun *run, const pl_tstatement *s)
 
 static int run_generation(pl_trun *run, const pl_tstatement *s)
 {
-    if (run->spans && run->captures)
-        return PL_TFAIL(run, PL_EUNSUPPORTED,
-            "{%% generation %%} inside a macro, filter or set block, whose place in the text is not known, is not "
-            "supported");
     pl_tscope *outer = run->scope;
-    size_t begin = run->out->size;
     PL_TRY(pl_tscope_push(run, outer, &run->scope));
     run->generations++;
     int rc = pl_trun_statements(run, s->body);
     run->generations--;
     run->scope = outer;
-    if (rc < 0 || !run->spans || run->generations) return rc;
-    PL_TRY(pl_spans_add(run->err, run->spans, begin - run->start, run->out->size - run->start));
     return rc;
 }
 
@@ -339,6 +348,7 @@ static int run_statement(pl_trun *run, const pl_tstatement *s)
     case PL_T_SET:
         PL_TRY(pl_teval(run, s->expr, &v));
         run->line = s->line;
+        pl_torigin_name(run, v);
         return assign(run, s->target, v);
     case PL_T_CAPTURE: return run_capture(run, s);
     case PL_T_IF: return run_if(run, s);
@@ -374,34 +384,30 @@ static int render(pl_trun *run)
     if (!json_is_object(run->context)) return PL_TFAIL(run, PL_EBUG, "the context of a template must be an object");
     PL_TRY(pl_tvalue_from_json(run, run->context, &context));
     run->variables = context.dict;
+    PL_TRY(pl_torigin_adopt(run, context.dict));
     run->arena.limit += run->arena.total;
     PL_TRY(pl_tscope_push(run, NULL, &run->scope));
     return pl_trun_statements(run, run->template->body);
 }
 
-int pl_template_render(pl_error *err, const pl_template *t, const json_t *context, pl_buf *out, pl_spans *generation)
+int pl_template_render(pl_error *err, const pl_template *t, const json_t *context, pl_buf *out, pl_pieces *pieces)
 {
-    size_t size = out->size, spans = generation ? generation->count : 0;
-    pl_spans found = {0};
+    pl_ttext text = {0};
     pl_trun run = {.err = err,
         .where = t->where,
         .arena = {.limit = MEMORY_LIMIT},
         .template = t,
         .context = context,
-        .out = out,
-        .start = size,
-        .spans = generation ? &found : NULL};
+        .out = &text,
+        .traced = pieces != NULL,
+        .message = -1};
     int rc = render(&run);
-    if (rc >= 0 && generation)
-        rc = pl_grow(err, &generation->items, &generation->capacity, spans + found.count, sizeof *found.items);
-    for (size_t i = 0; rc >= 0 && i < found.count; i++)
-        rc = pl_spans_add(err, generation, found.items[i].begin, found.items[i].end);
-    if (rc < 0) {
-        if (out->data) out->data[size] = 0;
-        out->size = size;
-        if (generation) generation->count = spans;
+    if (rc >= 0) rc = pl_buf_append(err, out, pl_buf_text(&text.buf), text.buf.size);
+    if (rc >= 0 && pieces) {
+        *pieces = text.origins;
+        text.origins = (pl_pieces){0};
     }
-    pl_spans_free(&found);
+    pl_ttext_free(&text);
     pl_tarena_free(&run.arena);
     return rc < 0 ? rc : 0;
 }

@@ -38,15 +38,15 @@ FILTER(filter_last)
     return 0;
 }
 
-static int join(pl_trun *run, const pl_tlist *items, const pl_tstring *between, pl_tvalue attribute, pl_buf *buf)
+static int join(pl_trun *run, const pl_tlist *items, const pl_tstring *between, pl_tvalue attribute, pl_ttext *out)
 {
     for (size_t i = 0; i < items->count; i++) {
         pl_tvalue v;
-        if (i) PL_TRY(pl_buf_append(run->err, buf, between->bytes, between->size));
+        if (i) PL_TRY(pl_ttext_append(run, out, between->bytes, between->size));
         PL_TRY(pl_tpath(run, items->items[i], attribute, &v));
-        PL_TRY(pl_tvalue_print(run, v, buf));
+        PL_TRY(pl_ttext_print(run, out, v));
         PL_TRY(pl_twork(run, 0));
-        if (buf->size > run->arena.limit)
+        if (out->buf.size > run->arena.limit)
             return PL_TFAIL(run, PL_ENOMEM, "join makes more than %zu MiB of text", run->arena.limit >> 20);
     }
     return 0;
@@ -57,11 +57,11 @@ FILTER(filter_join)
     UNUSED;
     pl_tstring nothing = {.bytes = "", .size = 0}, *between = &nothing;
     pl_tlist *items;
-    pl_buf buf = {0};
+    pl_ttext text = {0};
     if (argv[0].kind != PL_T_MISSING) PL_TRY(pl_tvalue_text(run, argv[0], &between));
     PL_TRY(pl_titerate(run, self, &items));
-    int rc = join(run, items, between, argv[1], &buf);
-    return pl_tstring_take(run, &buf, rc, out);
+    int rc = join(run, items, between, argv[1], &text);
+    return pl_ttext_take(run, &text, rc, out);
 }
 
 FILTER(filter_items)

@@ -53,6 +53,7 @@ int pl_tdict_new(pl_trun *run, pl_tvalue *out)
 {
     pl_tdict *dict;
     PL_TRY(pl_talloc(run, 1, sizeof *dict, &dict));
+    dict->message = run->traced ? run->message + 1 : 0;
     *out = (pl_tvalue){.kind = PL_T_DICT, .dict = dict};
     return 0;
 }

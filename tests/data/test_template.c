@@ -15,11 +15,11 @@
 #define SHARED PLAIT_TEST_DIR "/../../shared"
 
 /* Parses and renders; the text into `out`. */
-static int render(pl_error *err, const char *text, size_t size, const json_t *context, pl_buf *out, pl_spans *spans)
+static int render(pl_error *err, const char *text, size_t size, const json_t *context, pl_buf *out, pl_pieces *pieces)
 {
     pl_template *t = NULL;
     int rc = pl_template_parse(err, "case", text, size, &t);
-    if (rc == 0) rc = pl_template_render(err, t, context, out, spans);
+    if (rc == 0) rc = pl_template_render(err, t, context, out, pieces);
     pl_template_free(t);
     return rc;
 }
@@ -201,41 +201,98 @@ static void test_nesting(void **state)
     json_decref(context);
 }
 
-static void test_generation(void **state)
+/* Each piece of a text as (bytes)message, with ' behind words of the message and . behind those of the template; + in
+   front of what is generated. */
+static void show(const pl_buf *out, size_t start, const pl_pieces *pieces, pl_buf *shown)
+{
+    pl_error err = {0};
+    size_t at = 0;
+    for (size_t i = 0; i < pieces->count; i++) {
+        const pl_piece *p = &pieces->items[i];
+        assert_int_equal(p->begin, at);
+        assert_true(p->end > p->begin);
+        assert_true(p->quotes < 0 || !p->literal);
+        assert_int_equal(
+            pl_buf_printf(&err, shown, "%s(%.*s)%d%s%s", p->generated ? "+" : "", (int)(p->end - p->begin),
+                out->data + start + p->begin, (int)p->writes, p->quotes >= 0 ? "'" : "", p->literal ? "." : ""),
+            0);
+        at = p->end;
+    }
+    assert_int_equal(start + at, out->size);
+}
+
+static void test_pieces(void **state)
 {
     (void)state;
-    static const char text[] = "{% for m in l %}<{{ m }}>{% if loop.index is even %}{% generation %}é{{ m }}{% "
-                               "generation %}!{% endgeneration %}"
-                               "{% endgeneration %}{% generation %}{% endgeneration %}{% endif %}{% endfor %}{% "
-                               "generation %}a{% endgeneration %}"
-                               "{% generation %}b{% endgeneration %}";
-    static const char inside[] = "{% macro m() %}{% generation %}x{% endgeneration %}{% endmacro %}{{ m() }}";
-    json_t *context = json_pack("{s:[iiii]}", "l", 1, 2, 3, 4);
+    static const struct {
+        const char *text, *shown;
+    } cases[] = {
+        {"a{{ x }}", "(a)-1.(7)-1"},
+        {"<{% for m in messages %}[{{ m.role }}:{{ m.content }}]{% endfor %}>",
+            "(<)-1.([u:)0.(Hi)0'(])0.([a:)1.(Ho)1'(])1.(>)-1."},
+        {"{{ messages[1].content }}!", "(Ho)-1'(!)-1."},
+        {"{% for m in messages %}{{ m.content.replace('H', 'h') }}{{ m.content[1:] + '~' }}{% endfor %}",
+            "(hi)0(i)0'(~)0.(ho)1(o)1'(~)1."},
+        {"{% for i in range(2) %}{% set m = messages[i] %}{% set n = messages[0] %}{{ m.content }}-{% endfor %}",
+            "(Hi)0'(-)0.(Ho)1'(-)1."},
+        {"{% for m in messages %}{% for n in messages[:1] %}{{ n.content }}{% endfor %};{% endfor %}",
+            "(Hi)0'(;)0.(Hi)0'(;)1."},
+        {"{% for m in messages %}{% for c in 'xy' %}{{ c }}{% endfor %}{% for k in [1] %}{% set n = messages[0] %}!"
+         "{% endfor %}{% endfor %}",
+            "(xy!)0.(xy)1.(!)0."},
+        {"{% macro f(m) %}<{{ m.content }}>{% endmacro %}{{ f(messages[1]) }}{{ f({}) }}", "(<)1.(Ho)1'(>)1.(<>)-1."},
+        {"{% set ns = namespace(s='') %}{% for m in messages %}{% set ns.s = ns.s + m.content ~ '.' %}{% endfor %}"
+         "{{ ns.s }}{{ ns.s | upper }}{{ [ns.s, 'x'] | join('|') }}{{ '|'.join([ns.s[1:]]) }}",
+            "(Hi)0'(.)0.(Ho)1'(.)1.(HI.HO.)-1(Hi)0'(.)0.(Ho)1'(.)1.(|x)-1.(i)0'(.)0.(Ho)1'(.)1."},
+        {"{% for m in messages %}{% set s %}<{{ m.content }}>{% endset %}{{ s }}{% filter lower %}A{% endfilter %}"
+         "{% endfor %}",
+            "(<)0.(Hi)0'(>)0.(a)0(<)1.(Ho)1'(>)1.(a)1"},
+        {"{% generation %}x{{ messages[0].content }}{% generation %}!{% endgeneration %}{% endgeneration %}y",
+            "+(x)-1.+(Hi)-1'+(!)-1.(y)-1."},
+        {"{% macro f(t) %}{% generation %}<{{ t }}>{% endgeneration %}{% endmacro %}{% for m in messages %}"
+         "{{ m.role + f(m.content) }}{{ f(1) | trim }}{% endfor %}",
+            "(u)0.+(<)0.+(Hi)0'+(><)0.+(1)0+(>)0.(a)1.+(<)1.+(Ho)1'+(><)1.+(1)1+(>)1."},
+    };
+    json_t *context = json_pack("{s:i, s:[{s:s, s:s}, {s:s, s:s}]}", "x", 7, "messages", "role", "u", "content", "Hi",
+        "role", "a", "content", "Ho");
+    for (int i = 0; i < PL_COUNT(cases); i++) {
+        pl_error err = {0};
+        pl_buf out = {0}, shown = {0};
+        pl_pieces pieces = {0};
+        assert_int_equal(pl_buf_puts(&err, &out, "before "), 0); /* positions count from what is appended */
+        if (render(&err, cases[i].text, strlen(cases[i].text), context, &out, &pieces) < 0)
+            fail_msg("%s: %s", cases[i].text, err.message);
+        show(&out, 7, &pieces, &shown);
+        if (strcmp(pl_buf_text(&shown), cases[i].shown) != 0)
+            fail_msg("%s: %s was expected, not %s", cases[i].text, cases[i].shown, pl_buf_text(&shown));
+        pl_buf_free(&out);
+        pl_buf_free(&shown);
+        pl_pieces_free(&pieces);
+    }
+    json_decref(context);
+}
+
+/* On failure nothing is given. */
+static void test_pieces_failure(void **state)
+{
+    (void)state;
+    static const char text[] = "{% generation %}a{% endgeneration %}{{ raise_exception('no') }}";
+    json_t *context = json_object();
     pl_error err = {0};
     pl_buf out = {0};
-    pl_spans spans = {0};
-    assert_int_equal(pl_buf_puts(&err, &out, "before "), 0); /* positions count from what is appended */
-    assert_int_equal(render(&err, text, strlen(text), context, &out, &spans), 0);
-    assert_string_equal(pl_buf_text(&out), "before <1><2>é2!<3><4>é4!ab");
-    assert_int_equal(spans.count, 2); /* the last two touch the one before */
-    assert_int_equal(spans.items[0].begin, 6);
-    assert_int_equal(spans.items[0].end, 10);
-    assert_int_equal(spans.items[1].begin, 16);
-    assert_int_equal(spans.items[1].end, 22);
-    /* In a macro the place in the text is not known: an error if it is asked for, never a guess. */
-    assert_int_equal(render(&err, inside, strlen(inside), context, &out, NULL), 0);
-    assert_int_equal(render(&err, inside, strlen(inside), context, &out, &spans), PL_EUNSUPPORTED);
-    assert_int_equal(spans.count, 2);
-    assert_string_equal(pl_buf_text(&out), "before <1><2>é2!<3><4>é4!abx");
+    pl_pieces pieces = {0};
     pl_template *t = NULL;
+    assert_int_equal(pl_buf_puts(&err, &out, "before"), 0);
+    assert_int_equal(render(&err, text, strlen(text), context, &out, &pieces), PL_EINPUT);
+    assert_string_equal(pl_buf_text(&out), "before");
+    assert_int_equal(pieces.count, 0);
     pl_error_clear(&err);
-    assert_int_equal(pl_template_parse(&err, "t", inside, strlen(inside), &t), 0);
+    assert_int_equal(pl_template_parse(&err, "t", text, strlen(text), &t), 0);
     assert_true(pl_template_has_generation(t));
     pl_template_free(t);
     assert_int_equal(pl_template_parse(&err, "t", "x", 1, &t), 0);
     assert_false(pl_template_has_generation(t));
     pl_template_free(t);
-    pl_spans_free(&spans);
     pl_buf_free(&out);
     json_decref(context);
 }
@@ -244,6 +301,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_constructs), cmocka_unit_test(test_models),
         cmocka_unit_test(test_messages), cmocka_unit_test(test_limits), cmocka_unit_test(test_nesting),
-        cmocka_unit_test(test_generation)};
+        cmocka_unit_test(test_pieces), cmocka_unit_test(test_pieces_failure)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
