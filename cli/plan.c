@@ -13,13 +13,15 @@ static int print_json(pl_error *err, const pl_plan *p)
         json_object_set_new(sent, pl_traffic_name((pl_traffic_kind)kind), json_integer((json_int_t)p->sent[kind]));
     }
     json_t *json = json_pack(
-        "{s:i, s:o, s:o, s:I, s:I, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:f, s:f, s:f, s:f}", "processes",
-        p->processes, "sent_bytes", sent, "memory_bytes", memory, "peak_bytes", (json_int_t)p->total, "available_bytes",
-        (json_int_t)p->available, "fits", (int)p->fits, "trainable_parameters", (json_int_t)p->trainable,
-        "all_parameters", (json_int_t)p->all, "steps", (json_int_t)p->steps, "rows", (json_int_t)p->rows, "tokens",
-        (json_int_t)p->tokens, "micro_batch_tokens", (json_int_t)p->micro_tokens, "micro_batch_rows",
-        (json_int_t)p->micro_rows, "micro_batches", p->micro_batches, "step_flops", p->step_flops, "gemm_flops",
-        p->gemm_flops, "attention_flops", p->attention_flops, "other_flops", p->other_flops);
+        "{s:i, s:o, s:o, s:{s:I, s:I, s:I}, s:I, s:I, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:f, s:f, s:f, s:f}",
+        "processes", p->processes, "sent_bytes", sent, "memory_bytes", memory, "disk_bytes", "offloaded",
+        (json_int_t)p->disk_bytes, "read", (json_int_t)p->disk_read, "written", (json_int_t)p->disk_written,
+        "peak_bytes", (json_int_t)p->total, "available_bytes", (json_int_t)p->available, "fits", (int)p->fits,
+        "trainable_parameters", (json_int_t)p->trainable, "all_parameters", (json_int_t)p->all, "steps",
+        (json_int_t)p->steps, "rows", (json_int_t)p->rows, "tokens", (json_int_t)p->tokens, "micro_batch_tokens",
+        (json_int_t)p->micro_tokens, "micro_batch_rows", (json_int_t)p->micro_rows, "micro_batches", p->micro_batches,
+        "step_flops", p->step_flops, "gemm_flops", p->gemm_flops, "attention_flops", p->attention_flops, "other_flops",
+        p->other_flops);
     return cli_print_json(err, json);
 }
 
@@ -43,6 +45,11 @@ static void print_text(const pl_plan *p)
     }
     printf("  %-10s %12.1f  of %.1f that this machine has free: it %s\n", "all", (double)p->total / 0x1p20,
         (double)p->available / 0x1p20, p->fits ? "fits" : "DOES NOT FIT");
+    if (p->disk_bytes > 0) {
+        printf("%-12s %12.1f  MiB of %s; a step reads %.1f and writes %.1f\n", "on disk",
+            (double)p->disk_bytes / 0x1p20, "what is offloaded", (double)p->disk_read / 0x1p20,
+            (double)p->disk_written / 0x1p20);
+    }
     printf("parameters   %lld trained of %lld (%.4f%%)\n", (long long)p->trainable, (long long)p->all,
         100.0 * (double)p->trainable / (double)p->all);
     if (p->rows > 0) printf("data         %lld sequences, %lld tokens\n", (long long)p->rows, (long long)p->tokens);

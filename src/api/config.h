@@ -25,6 +25,8 @@ enum pl_command_bit {
 typedef enum pl_method { PL_METHOD_FULL, PL_METHOD_LORA } pl_method;
 typedef enum pl_precision { PL_PRECISION_F32, PL_PRECISION_BF16 } pl_precision;
 
+typedef enum pl_offload_place { PL_OFFLOAD_NONE, PL_OFFLOAD_DISK } pl_offload_place;
+
 /* Numbers of fields that have no value are NaN or PL_INT_UNSET, texts NULL; pl_config_check leaves none of those that
    it says it fills in. */
 struct pl_config {
@@ -79,6 +81,11 @@ struct pl_config {
     struct {
         int64_t recompute; /* 0: none, n: every n-th block */
         int64_t budget;    /* bytes; 0: none */
+        struct {
+            int optimizer, params; /* pl_offload_place */
+            char *path;            /* NULL: the output folder */
+            int64_t buffer;        /* as pl_offload has it */
+        } offload;
     } memory;
     struct {
         int64_t zero, shard_size, prefetch, bucket_mb; /* as pl_sharding has them */

@@ -26,6 +26,8 @@
 
 #define TOP(member, kind_) .name = #member, AT(member, kind_)
 #define IN(section_, member, kind_) .section = #section_, .name = #member, AT(section_.member, kind_)
+#define OFFLOAD(member, kind_)                                                                                         \
+    .section = "memory.offload", .name = #member, AT(memory.offload.member, kind_), .commands = TRAIN, .volatile_ = true
 #define OPTION(member, kind_) .section = "generate", .name = #member, AT(generate.member, kind_), .flag_only = true
 
 #define ANY .range = {-HUGE_VAL, HUGE_VAL, false, false}
@@ -48,6 +50,7 @@ const pl_section pl_config_sections[] = {
     {"scheduler", "Learning rate schedule, over all steps"},
     {"train", "Training"},
     {"memory", "Memory"},
+    {"memory.offload", "What lies on disk instead of in memory, which takes longer and changes no number"},
     {"parallel", "Several processes, which mpiexec, srun or --ranks starts"},
     {"checkpoint", "Checkpoints; a run that was stopped goes on from the last one by itself"},
     {"log", "Progress"},
@@ -251,6 +254,15 @@ const pl_field pl_config_fields[] = {
         .help = "compute activations again: no, every, or each Nth block"},
     {IN(memory, budget, BYTES), .fallback = "0", AT_LEAST(0), .volatile_ = true,
         .commands = TRAIN | PL_CMD_GENERATE | PL_CMD_EVAL, .help = "refuse to use more, such as 8GiB; 0: no bound"},
+    {OFFLOAD(optimizer, WORD), .fallback = "none", .words = "none|disk",
+        .refused = "nvme: give disk, and memory.offload.path", .peers = "DeepSpeed:offload_optimizer",
+        .help = "the optimizer's moments, and f32 masters"},
+    {OFFLOAD(params, WORD), .fallback = "none", .words = "none|disk",
+        .refused = "nvme: give disk, and memory.offload.path", .peers = "DeepSpeed:offload_param",
+        .help = "all parameters, each in memory while it is used; of several processes with parallel.zero 3"},
+    {OFFLOAD(path, FOLDER), .peers = "DeepSpeed:nvme_path", .help = "folder on a disk with room [output]"},
+    {OFFLOAD(buffer, BYTES), .fallback = "32MiB", AT_LEAST(1), .peers = "DeepSpeed:buffer_size",
+        .help = "each of the three buffers through which a step takes the states"},
 
     {IN(parallel, zero, INT), .fallback = "0", FROM_TO(0, 3), .commands = TRAIN, .volatile_ = true,
         .peers = "DeepSpeed:stage",

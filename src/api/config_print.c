@@ -31,11 +31,19 @@ static int print_help(pl_error *err, const pl_field *field, pl_buf *out)
     return pl_buf_puts(err, out, field->kind == PL_FIELD_WORD ? ")\n" : "...)\n");
 }
 
+/* Of what is in a section, which may be in another one. */
+static int indent(const char *section)
+{
+    int n = section ? 2 : 0;
+    for (; section && *section; section++) n += *section == '.' ? 2 : 0;
+    return n;
+}
+
 static int print_field(pl_error *err, const pl_config *config, const pl_field *field, pl_yaml_style style, pl_buf *out)
 {
     size_t start = out->size;
     bool live = is_live(config, field, style);
-    PL_TRY(pl_buf_printf(err, out, "%s%s%s: ", field->section ? "  " : "", live ? "" : "# ", field->name));
+    PL_TRY(pl_buf_printf(err, out, "%*s%s%s: ", indent(field->section), "", live ? "" : "# ", field->name));
     if (style == PL_YAML_INIT && !pl_field_has_value(field, config)) {
         PL_TRY(pl_field_metavar(err, field, out)); /* what could be there */
     } else {
@@ -46,6 +54,15 @@ static int print_field(pl_error *err, const pl_config *config, const pl_field *f
     return print_help(err, field, out);
 }
 
+static int print_header(pl_error *err, const pl_section *section, pl_buf *out)
+{
+    if (!section->name) return pl_buf_printf(err, out, "\n# %s\n", section->title);
+    const char *dot = strrchr(section->name, '.');
+    int n = indent(section->name) - 2;
+    PL_TRY(pl_buf_printf(err, out, "%s%*s# %s\n", n ? "" : "\n", n, "", section->title));
+    return pl_buf_printf(err, out, "%*s%s:\n", n, "", dot ? dot + 1 : section->name);
+}
+
 static int print_section(
     pl_error *err, const pl_config *config, const pl_section *section, pl_yaml_style style, pl_buf *out)
 {
@@ -53,8 +70,7 @@ static int print_section(
     for (int i = 0; i < pl_config_field_count; i++) {
         const pl_field *field = &pl_config_fields[i];
         if (field->flag_only || !pl_section_has(section, field)) continue;
-        if (!any) PL_TRY(pl_buf_printf(err, out, "\n# %s\n", section->title));
-        if (!any && section->name) PL_TRY(pl_buf_printf(err, out, "%s:\n", section->name));
+        if (!any) PL_TRY(print_header(err, section, out));
         any = true;
         PL_TRY(print_field(err, config, field, style, out));
     }

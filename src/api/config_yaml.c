@@ -165,7 +165,7 @@ static int read_pair(reader *r, const char *section, const yaml_node_t *key, con
     if (strcmp(text, "<<") == 0) return fail_at(r, key, "merge keys (<<) are not supported; write the fields out");
     char name[2 * PL_FIELD_NAME_SIZE];
     snprintf(name, sizeof name, "%s%s%.80s", section ? section : "", section ? "." : "", text);
-    int index = section ? -1 : section_index(name);
+    int index = section_index(name);
     bool nothing = is_empty(value) || is_null(value);
     if (index >= 0 && (value->type == YAML_MAPPING_NODE || nothing)) {
         if (r->sections & 1u << index) {

@@ -46,6 +46,9 @@ static void count_step(const pl_session *s, const pl_run_data *data, pl_plan *pl
     plan->step_flops = plan->gemm_flops + plan->attention_flops + plan->other_flops;
     plan->processes = s->processes;
     memcpy(plan->sent, s->traffic.sent, sizeof plan->sent);
+    plan->disk_bytes = s->disk_bytes;
+    plan->disk_read = s->disk_counted.read;
+    plan->disk_written = s->disk_counted.written;
 }
 
 static void report(const pl_session *s, const pl_run_data *data, pl_plan *plan)

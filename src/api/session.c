@@ -252,6 +252,7 @@ void pl_session_close(pl_session *s)
 {
     if (!s) return;
     pl_engine_close(s->engine);
+    pl_disk_close(s->disk);
     pl_device_close(s->dry_device);
     pl_device_close(s->device);
     pl_model_close(s->model);
@@ -278,7 +279,14 @@ static int micro_batches(const pl_work *w)
     return w->micro_batches > 0 ? w->micro_batches : 1;
 }
 
-static pl_engine_config engine_config(const pl_session *s, const pl_work *w, pl_comm *comm)
+static bool offloads(const pl_session *s, const pl_work *w)
+{
+    const pl_config *c = s->config;
+    return w->training &&
+           (c->memory.offload.optimizer == PL_OFFLOAD_DISK || c->memory.offload.params == PL_OFFLOAD_DISK);
+}
+
+static pl_engine_config engine_config(const pl_session *s, const pl_work *w, pl_comm *comm, pl_disk *disk)
 {
     const pl_config *c = s->config;
     return (pl_engine_config){.training = w->training,
@@ -289,6 +297,10 @@ static pl_engine_config engine_config(const pl_session *s, const pl_work *w, pl_
         .capacity = w->capacity,
         .cache_rows = w->cache_rows,
         .accumulates = micro_batches(w) > 1,
+        .offload = {.disk = disk,
+            .optimizer = c->memory.offload.optimizer == PL_OFFLOAD_DISK,
+            .params = c->memory.offload.params == PL_OFFLOAD_DISK,
+            .buffer = c->memory.offload.buffer},
         .sharding = {.comm = comm,
             .stage = (int)c->parallel.zero,
             .group = (int)c->parallel.shard_size,
@@ -319,17 +331,22 @@ static int dry_logits(pl_error *err, pl_session *s, pl_engine *dry, const pl_wor
     return rc;
 }
 
-static int dry_pass(pl_error *err, pl_session *s, pl_engine *dry, const pl_work *w, const pl_batch *batch)
+/* What a step does, of the first batch. */
+static void note_step(pl_session *s, const pl_engine *dry_run, const pl_comm *comm, const pl_disk *disk)
 {
-    double ignored;
-    if (w->training) {
-        pl_step_result result;
-        pl_feed feed = {.user = (void *)batch, .micro_batch = give};
-        int64_t targets = batch->ntargets * micro_batches(w) * s->processes; /* as if all had the same */
-        PL_TRY(pl_engine_step(dry, &feed, 1, micro_batches(w), targets, 0, &result));
-    }
-    if (w->evaluates) PL_TRY(pl_engine_evaluate(dry, batch, &ignored));
-    return w->logits ? dry_logits(err, s, dry, w, batch) : 0;
+    s->counted = pl_engine_run((pl_engine *)dry_run)->counters;
+    if (comm) s->traffic = *comm->traffic;
+    if (!disk) return;
+    s->disk_bytes = disk->bytes;
+    s->disk_counted = disk->counts;
+}
+
+static int dry_step(pl_session *s, pl_engine *dry, const pl_work *w, const pl_batch *batch)
+{
+    pl_step_result result;
+    pl_feed feed = {.user = (void *)batch, .micro_batch = give};
+    int64_t targets = batch->ntargets * micro_batches(w) * s->processes; /* as if all had the same */
+    return pl_engine_step(dry, &feed, 1, micro_batches(w), targets, 0, &result);
 }
 
 /* Attention's scratch depends a little on where sequences end inside its blocks of up to 128 tokens, and the planned
@@ -341,24 +358,31 @@ static int64_t room_for_lengths(const pl_session *s, const pl_work *w)
     return w->capacity.sequences * a->heads * a->head_dim * 128 * 2 * (int64_t)sizeof(float);
 }
 
-static int plan_with(pl_error *err, pl_session *s, pl_work *w, pl_comm *comm)
+static int dry_passes(pl_error *err, pl_session *s, pl_engine *dry, const pl_work *w, pl_comm *comm, pl_disk *disk)
+{
+    double ignored;
+    for (int i = 0; i < w->nbatches; i++) {
+        const pl_batch *batch = &w->batches[i];
+        if (i == 0) pl_engine_run(dry)->counters = (pl_counters){0};
+        if (i == 0 && comm) *comm->traffic = (pl_traffic){0};
+        if (i == 0 && disk) disk->counts = (pl_disk_counts){0};
+        if (w->training) PL_TRY(dry_step(s, dry, w, batch));
+        if (i == 0) note_step(s, dry, comm, disk);
+        if (w->evaluates) PL_TRY(pl_engine_evaluate(dry, batch, &ignored));
+        if (w->logits) PL_TRY(dry_logits(err, s, dry, w, batch));
+    }
+    return 0;
+}
+
+static int plan_with(pl_error *err, pl_session *s, pl_work *w, pl_comm *comm, pl_disk *disk)
 {
     pl_engine *dry;
     pl_source source = pl_session_source(s);
     pl_mem_init(&s->planned, s->dry_device);
     w->capacity.saved_bytes = w->capacity.work_bytes = PL_STACK_UNLIMITED;
-    pl_engine_config config = engine_config(s, w, comm);
+    pl_engine_config config = engine_config(s, w, comm, disk);
     PL_TRY(pl_engine_open(err, s->log, s->dry_device, &s->planned, s->model, &config, &source, &dry));
-    int rc = 0;
-    for (int i = 0; i < w->nbatches && rc == 0; i++) {
-        pl_run *run = pl_engine_run(dry);
-        if (i == 0) run->counters = (pl_counters){0};
-        if (i == 0 && comm) *comm->traffic = (pl_traffic){0};
-        rc = dry_pass(err, s, dry, w, &w->batches[i]);
-        if (i > 0) continue;
-        s->counted = run->counters;
-        if (comm) s->traffic = *comm->traffic;
-    }
+    int rc = dry_passes(err, s, dry, w, comm, disk);
     if (rc == 0) {
         w->capacity = pl_engine_reached(dry);
         w->capacity.work_bytes += room_for_lengths(s, w);
@@ -371,18 +395,33 @@ static int plan_with(pl_error *err, pl_session *s, pl_work *w, pl_comm *comm)
 int pl_session_plan(pl_error *err, pl_session *s, pl_work *w)
 {
     pl_comm *comm = NULL;
-    if (s->processes > 1) PL_TRY(pl_comm_dry(err, s->process, s->processes, &comm));
-    int rc = plan_with(err, s, w, comm);
+    pl_disk *disk = NULL;
+    int rc = 0;
+    if (s->processes > 1) PL_GO(done, pl_comm_dry(err, s->process, s->processes, &comm));
+    if (offloads(s, w)) PL_GO(done, pl_disk_dry(err, &disk));
+    rc = plan_with(err, s, w, comm, disk);
+done:
+    pl_disk_close(disk);
     pl_comm_close(comm);
     return rc;
+}
+
+static int open_disk(pl_error *err, pl_session *s)
+{
+    const pl_config *c = s->config;
+    bool given = c->memory.offload.path != NULL;
+    char where[PL_WHERE_SIZE];
+    pl_config_where(c, given ? &c->memory.offload.path : &c->output, where);
+    return pl_disk_open(err, s->log, where, given ? c->memory.offload.path : c->output, &s->disk);
 }
 
 int pl_session_start(pl_error *err, pl_session *s, pl_work *w)
 {
     PL_TRY(pl_session_agree(err, s, pl_session_plan(err, s, w)));
+    if (offloads(s, w)) PL_TRY(pl_session_agree(err, s, open_disk(err, s)));
     pl_source source = pl_session_source(s);
     pl_mem_init(&s->mem, s->device);
     s->mem.budget = s->config->memory.budget;
-    pl_engine_config config = engine_config(s, w, s->comm);
+    pl_engine_config config = engine_config(s, w, s->comm, s->disk);
     return pl_engine_open(err, s->log, s->device, &s->mem, s->model, &config, &source, &s->engine);
 }

@@ -26,9 +26,12 @@ typedef struct pl_session {
     pl_device *dry_device;
     pl_comm *comm;          /* the processes that train together; NULL: this one alone, or only planned */
     int processes, process; /* how many there are, or are planned, and which is this */
+    pl_disk *disk;          /* what is offloaded; NULL: nothing is */
     pl_mem mem, planned;    /* the real account, and the dry run's */
     pl_counters counted;    /* of the dry run, as is what this process sends in a step: */
     pl_traffic traffic;
+    pl_disk_counts disk_counted;
+    int64_t disk_bytes;
     pl_engine *engine; /* NULL until pl_session_start */
 } pl_session;
 

@@ -35,6 +35,7 @@ typedef struct training {
     bool claimed;   /* the folder has this run's run.yaml */
     bool stopped;
     pl_checkpoint *checkpoint;     /* that is being written in the background, until the next step's update */
+    pl_disk_counts moved;          /* of what is offloaded, in the last step */
     double profiled_s;             /* of the steps that the profile has counted */
     double begin, model_s, data_s; /* the clock at the start, and what was spent until the first step */
 } training;
@@ -234,6 +235,15 @@ static int memory_object(pl_error *err, const pl_mem *mem, json_t **out)
     return failed ? PL_FAIL_NOMEM(err) : 0;
 }
 
+/* What the step moved from the disk and to it, and how long it waited for that. */
+static int add_disk(training *t, json_t *json)
+{
+    json_t *bytes = json_pack("{s:I, s:I}", "read", (json_int_t)t->moved.read, "written", (json_int_t)t->moved.written);
+    bool added = bytes && json_object_set_new(json, "disk_bytes", bytes) == 0 &&
+                 json_object_set_new(json, "disk_waited_s", json_real(t->moved.waited_s)) == 0;
+    return added ? 0 : PL_FAIL_NOMEM(t->err);
+}
+
 /* What each process worked, so that one which is slower than the others shows. */
 static int add_processes(training *t, json_t *json)
 {
@@ -266,6 +276,7 @@ static int append_metrics(training *t, const pl_metrics *m)
         goto done;
     }
     if (t->world) PL_GO(done, add_processes(t, json));
+    if (t->session->disk) PL_GO(done, add_disk(t, json));
     text = json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(12));
     if (!text) {
         rc = PL_FAIL_NOMEM(t->err);
@@ -374,8 +385,10 @@ static int one_step(training *t, pl_metrics *m)
            waited = t->world ? t->world->traffic->waited_s : 0;
     pl_engine_set_beta1(t->session->engine, pl_lr_beta1(&c->scheduler, c->optimizer.betas.items[0], step));
     pl_feed source = {.user = t, .micro_batch = feed, .before_update = before_update};
+    if (t->session->disk) t->session->disk->counts = (pl_disk_counts){0};
     PL_TRY(pl_engine_step(t->session->engine, &source, step + 1, shape.micro_batches, shape.targets, lr, &result));
     double seconds = pl_clock() - begin;
+    if (t->session->disk) t->moved = t->session->disk->counts;
     if (t->world) {
         double busy = seconds - (t->world->traffic->waited_s - waited);
         PL_TRY(pl_comm_gather(t->err, t->world, &busy, sizeof busy, t->busy_s));
@@ -408,6 +421,10 @@ static void tell_profile(training *t, const pl_metrics *m)
         if (profile->seconds[p] == 0) continue;
         pl_logf(t->log, PL_LOG_INFO, "  %-20s %8.3f s %5.1f %%", pl_phase_name((pl_phase)p), profile->seconds[p],
             100 * profile->seconds[p] / all);
+    }
+    if (t->session->disk) {
+        pl_logf(t->log, PL_LOG_INFO, "  disk: read %.1f MiB, wrote %.1f MiB, waited %.3f s in the last step",
+            (double)t->moved.read / 0x1p20, (double)t->moved.written / 0x1p20, t->moved.waited_s);
     }
     *profile = (pl_profile){0};
     t->profiled_s = 0;

@@ -197,7 +197,7 @@ static int begin_all(
         return PL_FAIL(err, PL_EBUG, "the offload file of %lld bytes: %lld bytes at %lld of %p", (long long)d->bytes,
             (long long)bytes, (long long)offset, (void *)data);
     }
-    *(write ? &d->written_bytes : &d->read_bytes) += bytes;
+    *(write ? &d->counts.written : &d->counts.read) += bytes;
     for (int64_t at = 0; at < bytes && d->fd >= 0; at += LONGEST) {
         int64_t n = bytes - at < LONGEST ? bytes - at : LONGEST;
         PL_TRY(begin(err, d, batch, write, offset + at, data + at, n));
@@ -225,7 +225,7 @@ int pl_disk_wait(pl_error *err, pl_disk *d, pl_disk_batch *batch)
 {
     double begun = pl_clock();
     while (batch->pending > 0 && d->running > 0) PL_TRY(settle(err, d));
-    d->waited_s += pl_clock() - begun;
+    d->counts.waited_s += pl_clock() - begun;
     if (batch->pending > 0) return PL_FAIL(err, PL_EIO, "the offload file in %s: transfers were lost", d->folder);
     pl_disk_batch ended = *batch;
     *batch = (pl_disk_batch){0};

@@ -64,6 +64,12 @@ typedef struct pl_disk_calls {
     ssize_t (*write)(int fd, const void *data, size_t bytes, off_t offset);
 } pl_disk_calls;
 
+/* Bytes by pl_disk_read and pl_disk_write, and seconds in pl_disk_wait. */
+typedef struct pl_disk_counts {
+    int64_t read, written;
+    double waited_s;
+} pl_disk_counts;
+
 #define PL_DISK_DEPTH 64 /* transfers that may be on their way at once */
 
 struct pl_disk {
@@ -77,9 +83,8 @@ struct pl_disk {
     int64_t bytes; /* of the file */
     pl_disk_request requests[PL_DISK_DEPTH];
     int running;
-    bool broken;                       /* the kind lost track of its transfers */
-    int64_t read_bytes, written_bytes; /* by pl_disk_read and pl_disk_write */
-    double waited_s;                   /* in pl_disk_wait */
+    bool broken; /* the kind lost track of its transfers */
+    pl_disk_counts counts;
 };
 
 /* A new file in a folder that is there, named `where` in messages ("run.yaml:12: memory.offload.path"). PL_ENOENT,

@@ -164,8 +164,8 @@ static void round_trip(kind k)
     OK(pl_disk_wait(&err, d, &some));
     OK(pl_disk_wait(&err, d, &rest));
     assert_memory_equal(out, in, (size_t)(bytes + large));
-    assert_int_equal(d->written_bytes, bytes + large);
-    assert_int_equal(d->read_bytes, bytes + large);
+    assert_int_equal(d->counts.written, bytes + large);
+    assert_int_equal(d->counts.read, bytes + large);
     assert_int_equal(d->running, 0);
     pl_disk_close(d);
     free(out);
@@ -338,8 +338,8 @@ static void dry(void **state)
     OK(pl_disk_write(&err, d, &b, 0, NULL, 8192));
     OK(pl_disk_wait(&err, d, &b));
     OK(pl_disk_fetch(&err, d, 5, NULL, 5));
-    assert_int_equal(d->read_bytes, (int64_t)1 << 40);
-    assert_int_equal(d->written_bytes, 8192);
+    assert_int_equal(d->counts.read, (int64_t)1 << 40);
+    assert_int_equal(d->counts.written, 8192);
     pl_disk_close(d);
 }
 

@@ -70,14 +70,14 @@ static void train(const char *model, golden_options options, int what, int64_t b
     pl_disk *disk = options.offload.disk;
     for (int step = 0; step < STEPS; step++) {
         pl_step_result r;
-        int64_t read = disk ? disk->read_bytes : 0, written = disk ? disk->written_bytes : 0;
+        int64_t read = disk ? disk->counts.read : 0, written = disk ? disk->counts.written : 0;
         int rc = pl_engine_step(g.engine, &feed, step + 1, accumulation, golden_targets(&micros), 1e-3, &r);
         if (rc < 0) fail_msg("%s", g.err.message);
         o->numbers[2 * step] = r.loss;
         o->numbers[2 * step + 1] = r.grad_norm;
         if (!disk) continue;
-        o->read = disk->read_bytes - read;
-        o->written = disk->written_bytes - written;
+        o->read = disk->counts.read - read;
+        o->written = disk->counts.written - written;
         o->on_disk = disk->bytes;
     }
     assert_int_equal(pl_engine_evaluate(g.engine, &g.batch, &o->numbers[2 * STEPS]), 0);
