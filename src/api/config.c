@@ -222,14 +222,12 @@ bool pl_config_told_by_adapter(const pl_config *config, const pl_field *field)
            field->offset != offsetof(pl_config, lora.lr_ratio);
 }
 
-bool pl_config_applies(const pl_config *config, const pl_field *field)
+/* "optimizer.name=adamw|sgd", "parallel.zero=2|3" */
+static bool holds(const pl_config *config, const char *condition)
 {
-    if (pl_config_told_by_adapter(config, field)) return false;
-    if (!field->when) return true;
-    /* "optimizer.name=adamw|sgd", "parallel.zero=2|3" */
-    const char *equals = strchr(field->when, '=');
+    const char *equals = strchr(condition, '=');
     char name[PL_FIELD_NAME_SIZE];
-    snprintf(name, sizeof name, "%.*s", (int)(equals - field->when), field->when);
+    snprintf(name, sizeof name, "%.*s", (int)(equals - condition), condition);
     const pl_field *by = pl_config_find(name);
     if (!by) return true;
     if (by->kind == PL_FIELD_SWITCH) {
@@ -248,4 +246,17 @@ bool pl_config_applies(const pl_config *config, const pl_field *field)
         if (size == other_size && strncmp(word, other, (size_t)size) == 0) return true;
     }
     return false;
+}
+
+bool pl_config_applies(const pl_config *config, const pl_field *field)
+{
+    if (pl_config_told_by_adapter(config, field)) return false;
+    for (const char *at = field->when; at;) {
+        char condition[512];
+        const char *end = strstr(at, " or ");
+        snprintf(condition, sizeof condition, "%.*s", end ? (int)(end - at) : (int)strlen(at), at);
+        if (holds(config, condition)) return true;
+        at = end ? end + strlen(" or ") : NULL;
+    }
+    return !field->when;
 }

@@ -138,17 +138,8 @@ static int check_optimizer(pl_error *err, pl_config *c)
 
 static int check_offload(pl_error *err, const pl_config *c)
 {
-    const void *details[] = {&c->memory.offload.path, &c->memory.offload.buffer};
     bool several = c->ranks > 1 || (c->world && c->world->size > 1);
-    bool params = c->memory.offload.params == PL_OFFLOAD_DISK,
-         optimizer = c->memory.offload.optimizer == PL_OFFLOAD_DISK;
-    for (int i = 0; i < PL_COUNT(details) && !params && !optimizer; i++) {
-        if (!pl_config_is_set(c, details[i])) continue;
-        return PL_FAIL(err, PL_EUSAGE,
-            "%s is set, but nothing is offloaded; give memory.offload.optimizer or memory.offload.params as disk",
-            where(c, details[i]).text);
-    }
-    if (params && several && c->parallel.zero != 3) {
+    if (c->memory.offload.params == PL_OFFLOAD_DISK && several && c->parallel.zero != 3) {
         return PL_FAIL(err, PL_EUSAGE,
             "%s is disk, but %s is %lld; several processes have their parameters on disk with parallel.zero 3 only",
             WHERE(memory.offload.params), WHERE(parallel.zero), (long long)c->parallel.zero);

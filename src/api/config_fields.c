@@ -64,6 +64,7 @@ const int pl_config_section_count = PL_COUNT(pl_config_sections);
 #define WITH_CYCLES                                                                                                    \
     "scheduler.name=cosine|cosine_with_restarts|cosine_with_min_lr|cosine_warmup_with_min_lr|warmup_stable_decay"
 #define WITH_MIN_LR "scheduler.name=cosine_with_min_lr|cosine_warmup_with_min_lr"
+#define OFFLOADED "memory.offload.optimizer=disk or memory.offload.params=disk"
 #define RAMPS "linear|cosine|1-sqrt|log"
 
 const pl_field pl_config_fields[] = {
@@ -260,9 +261,10 @@ const pl_field pl_config_fields[] = {
     {OFFLOAD(params, WORD), .fallback = "none", .words = "none|disk",
         .refused = "nvme: give disk, and memory.offload.path", .peers = "DeepSpeed:offload_param",
         .help = "all parameters, each in memory while it is used; of several processes with parallel.zero 3"},
-    {OFFLOAD(path, FOLDER), .peers = "DeepSpeed:nvme_path", .help = "folder on a disk with room [output]"},
-    {OFFLOAD(buffer, BYTES), .fallback = "32MiB", AT_LEAST(1), .peers = "DeepSpeed:buffer_size",
-        .help = "each of the three buffers through which a step takes the states"},
+    {OFFLOAD(path, FOLDER), .when = OFFLOADED, .peers = "DeepSpeed:nvme_path",
+        .help = "folder on a disk with room [output]"},
+    {OFFLOAD(buffer, BYTES), .when = "memory.offload.optimizer=disk", .fallback = "32MiB", AT_LEAST(1),
+        .peers = "DeepSpeed:buffer_size", .help = "each of the three buffers through which a step takes the states"},
 
     {IN(parallel, zero, INT), .fallback = "0", FROM_TO(0, 3), .commands = TRAIN, .volatile_ = true,
         .peers = "DeepSpeed:stage",

@@ -61,12 +61,13 @@ typedef struct pl_field {
     const char *refused;  /* "fp16: why": a word or number that people try, and what to tell them */
     int size;             /* a list must have this many items; 0: any */
     pl_range range;       /* of a number, or of each in a list or map */
-    const char *when;  /* "method=lora": another field decides whether this one applies; "optimizer.name=sgd|adamw" */
-    const char *peers; /* "PEFT:r HF:learning_rate" */
-    const char *help;  /* one line */
-    unsigned commands; /* which take it as a flag: enum pl_command_bit */
-    bool flag_only;    /* an option of a command, no part of a run's description */
-    bool volatile_;    /* may differ when a run is resumed */
+    const char *when;     /* "method=lora": another field decides whether this one applies; "optimizer.name=sgd|adamw";
+                             alternatives are separated by " or " */
+    const char *peers;    /* "PEFT:r HF:learning_rate" */
+    const char *help;     /* one line */
+    unsigned commands;    /* which take it as a flag: enum pl_command_bit */
+    bool flag_only;       /* an option of a command, no part of a run's description */
+    bool volatile_;       /* may differ when a run is resumed */
 } pl_field;
 
 /* section.name; returns out. */

@@ -96,6 +96,18 @@ larger_than_slack() { [ "$(stat -c %s "$1")" -gt 67108864 ]; }
     train lora --model full --method lora --precision bf16 --train.steps 2 --lora.dora true --lora.init pissa
 }
 
+@test "what is on disk is not in memory" {
+    train memory --model full --method full --precision bf16 --train.steps 2
+    before=$resident
+    train disk --model full --method full --precision bf16 --train.steps 2 --memory.offload.optimizer disk \
+        --memory.offload.params disk --memory.offload.buffer 4MiB
+    cmp memory/model.safetensors disk/model.safetensors
+    # Masters and moments are 12 bytes a parameter, of which the file has 4.
+    [ $((before - resident)) -gt $((3 * $(stat -c %s full/model.safetensors) * 9 / 10)) ] ||
+        { echo "$before bytes in memory, $resident with offload"; return 1; }
+    rm -r memory disk
+}
+
 @test "eval, with an adapter and without" {
     for precision in f32 bf16; do
         measured eval --model full --data text.txt --data.sequence_length 64 --precision $precision --json true
