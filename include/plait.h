@@ -173,7 +173,7 @@ typedef struct pl_plan {
     int micro_batches;                                           /* of a step */
     double step_flops, gemm_flops, attention_flops, other_flops; /* of a step */
     int64_t sent[PL_TRAFFIC_COUNT];                              /* bytes in a step */
-    int64_t disk_bytes, disk_read, disk_written; /* what is offloaded; read and written in a step */
+    int64_t disk_bytes, disk_read, disk_written;                 /* what is offloaded; read and written in a step */
 } pl_plan;
 
 /* Plans what pl_train would do, by a dry run of the program itself: nothing is estimated by formula. With data, the
