@@ -260,7 +260,7 @@ const pl_field pl_config_fields[] = {
         .help = "the optimizer's moments, and f32 masters"},
     {OFFLOAD(params, WORD), .fallback = "none", .words = "none|disk",
         .refused = "nvme: give disk, and memory.offload.path", .peers = "DeepSpeed:offload_param",
-        .help = "all parameters, which are in memory while they are used; ranks: parallel.zero 3"},
+        .help = "every parameter while it is not used; several processes need parallel.zero 3"},
     {OFFLOAD(path, FOLDER), .when = OFFLOADED, .peers = "DeepSpeed:nvme_path",
         .help = "folder on a disk with room [output]"},
     {OFFLOAD(buffer, BYTES), .when = "memory.offload.optimizer=disk", .fallback = "32MiB", AT_LEAST(1),
