@@ -9,7 +9,7 @@ ninja := $(if $(shell command -v ninja),-G Ninja)
 ccache := $(if $(shell command -v ccache),-DCMAKE_C_COMPILER_LAUNCHER=ccache)
 sources = $(shell git ls-files '*.c' '*.h')
 
-.PHONY: all configure demo test install deps deps-dev docs format check asan fuzz interop bench bench-peers clean
+.PHONY: all configure demo test install deps deps-dev docs format check asan fuzz fault interop bench bench-peers clean
 
 all: configure
 	@cmake --build $(BUILD) --parallel $(JOBS)
@@ -52,6 +52,12 @@ asan:
 	@$(MAKE) test BUILD=build-asan CMAKE_FLAGS=-DPLAIT_SANITIZE=ON
 fuzz:
 	@tests/run_fuzz.sh
+
+# Runs that are killed at a random moment and go on; `make test` has a few of them.
+RUNS ?= 50
+SEED ?= 1
+fault: all
+	@cd $(BUILD) && FAULT_RUNS=$(RUNS) FAULT_SEED=$(SEED) ctest --verbose -R '^dist_fault$$' --timeout 3600
 
 # Twenty steps against transformers and PEFT on a real model, which are fetched from PyPI into $(BUILD)/peer. DATA is
 # GSM8K's train.jsonl (https://github.com/openai/grade-school-math) or another file of {question, answer} lines.

@@ -14,7 +14,8 @@
 #include "base/thread.h"
 
 #define PREFIX "step-"
-#define ASIDE ".tmp"
+#define ASIDE ".tmp" /* being written */
+#define GONE ".old"  /* being removed */
 
 int pl_checkpoint_folder(pl_error *err, const char *output, int64_t step, const char *end, char **out)
 {
@@ -69,13 +70,38 @@ static int remove_folder(pl_error *err, const char *output, int64_t step, const 
     return rc;
 }
 
-int pl_checkpoint_sweep(pl_error *err, const char *output)
+/* A checkpoint goes as it came: at once. */
+static int discard(pl_error *err, const char *output, int64_t step)
+{
+    char *folder = NULL, *gone = NULL;
+    int rc;
+    PL_GO(done, pl_checkpoint_folder(err, output, step, "", &folder));
+    PL_GO(done, pl_checkpoint_folder(err, output, step, GONE, &gone));
+    PL_GO(done, pl_dir_remove(err, gone));
+    if (rename(folder, gone) == 0) {
+        rc = pl_dir_remove(err, gone);
+    } else if (errno != ENOENT) {
+        rc = PL_FAIL(err, PL_EIO, "%s: cannot be removed: %s", folder, strerror(errno));
+    }
+done:
+    free(folder);
+    free(gone);
+    return rc;
+}
+
+static int sweep(pl_error *err, const char *output, const char *end)
 {
     for (int64_t step = INT64_MAX;;) {
-        PL_TRY(find_below(err, output, step, ASIDE, &step));
+        PL_TRY(find_below(err, output, step, end, &step));
         if (step < 0) return 0;
-        PL_TRY(remove_folder(err, output, step, ASIDE));
+        PL_TRY(remove_folder(err, output, step, end));
     }
+}
+
+int pl_checkpoint_sweep(pl_error *err, const char *output)
+{
+    PL_TRY(sweep(err, output, ASIDE));
+    return sweep(err, output, GONE);
 }
 
 /* Removes checkpoints from the oldest on, until `keep` are left. */
@@ -85,7 +111,7 @@ static int prune(pl_error *err, const char *output, int64_t keep)
     for (int64_t seen = 0; keep > 0; seen++) {
         PL_TRY(pl_checkpoint_before(err, output, step, &step));
         if (step < 0) return 0;
-        if (seen >= keep) PL_TRY(remove_folder(err, output, step, ""));
+        if (seen >= keep) PL_TRY(discard(err, output, step));
     }
     return 0;
 }
@@ -270,7 +296,8 @@ static int finish(pl_error *err, const pl_checkpoint *c, int64_t keep)
 {
     PL_TRY(write_state(err, &c->saving, &c->state));
     PL_TRY(pl_dir_sync(err, c->aside));
-    PL_TRY(pl_dir_remove(err, c->folder)); /* of the same step, as when a run begins again from an earlier one */
+    PL_TRY(
+        discard(err, c->output, c->state.step)); /* of the same step, as when a run begins again from an earlier one */
     if (rename(c->aside, c->folder) != 0) {
         return PL_FAIL(err, PL_EIO, "%s: cannot be renamed into place: %s", c->aside, strerror(errno));
     }

@@ -100,6 +100,13 @@ done:
     return rc;
 }
 
+/* Of a folder that was given as a path. */
+static int inspect_model_at(pl_error *err, const pl_log *log, pl_config *config, const char *path, json_t **out)
+{
+    if (path != config->model) PL_TRY(pl_config_set(err, config, "model", path));
+    return inspect_model(err, log, config, path, out);
+}
+
 /* ---- an adapter ---- */
 
 static json_t *names_of(const pl_names *names)
@@ -131,24 +138,23 @@ static int inspect_adapter(pl_error *err, const char *path, json_t **out)
 
 /* ---- a checkpoint, a run ---- */
 
-/* {kind, path, state (as in state.json), content: the adapter's or the weights' document} */
-static int inspect_checkpoint(pl_error *err, const char *path, const char *state, json_t **out)
+/* {kind, path, state: {format, step, targets, micro_batches, best_step, worse, best_loss}, content: the adapter's or
+   the model's document} */
+static int inspect_checkpoint(
+    pl_error *err, const pl_log *log, pl_config *config, const char *path, const char *state, json_t **out)
 {
     json_t *told = NULL, *content = NULL;
     char *file = NULL;
     int rc;
     PL_GO(done, pl_json_read(err, state, &told));
+    json_object_del(told, "files"); /* checksums are for the program alone */
+    json_object_del(told, "tensors");
+    json_object_del(told, "checksum");
     PL_GO(done, pl_path_join(err, path, "adapter_config.json", &file));
-    if (pl_file_exists(file)) {
-        PL_GO(done, inspect_adapter(err, path, &content));
-    } else {
-        free(file);
-        file = NULL;
-        PL_GO(done, pl_path_join(err, path, "model.safetensors", &file));
-        if (pl_file_exists(file)) PL_GO(done, inspect_weights(err, file, &content));
-    }
+    PL_GO(done, pl_file_exists(file) ? inspect_adapter(err, path, &content)
+                                     : inspect_model_at(err, log, config, path, &content));
     json_t *json =
-        json_pack("{s:s, s:s, s:O, s:O?}", "kind", "checkpoint", "path", path, "state", told, "content", content);
+        json_pack("{s:s, s:s, s:O, s:O}", "kind", "checkpoint", "path", path, "state", told, "content", content);
     rc = finish(err, json, false, out);
 done:
     free(file);
@@ -275,7 +281,7 @@ static int inspect_folder(pl_error *err, const pl_log *log, pl_config *config, c
     int rc;
     PL_GO(done, has(err, path, "state.json", &file, &there));
     if (there) {
-        rc = inspect_checkpoint(err, path, file, out);
+        rc = inspect_checkpoint(err, log, config, path, file, out);
         goto done;
     }
     PL_GO(done, has(err, path, "adapter_config.json", &file, &there));
@@ -285,8 +291,7 @@ static int inspect_folder(pl_error *err, const pl_log *log, pl_config *config, c
     }
     PL_GO(done, has(err, path, "config.json", &file, &there));
     if (there) {
-        if (path != config->model) PL_GO(done, pl_config_set(err, config, "model", path));
-        rc = inspect_model(err, log, config, path, out);
+        rc = inspect_model_at(err, log, config, path, out);
         goto done;
     }
     PL_GO(done, has(err, path, "run.yaml", &file, &there));
