@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 
@@ -108,13 +109,13 @@ static void print_error(const pl_error *err, const cli_command *command)
     }
 }
 
-/* Jansson does not tell when it has no memory for a part of a string. */
+/* Jansson does not tell when it has no memory for a part of a string. Nothing is closed: threads may be at work. */
 static void *allocate_json(size_t size)
 {
     void *memory = malloc(size);
     if (memory) return memory;
     fputs("plait: out of memory\n", stderr);
-    exit(cli_exit_status(PL_ENOMEM));
+    _exit(cli_exit_status(PL_ENOMEM));
 }
 
 int main(int argc, char **argv)

@@ -195,27 +195,42 @@ int pl_comm_barrier(pl_error *err, pl_comm *comm)
 
 /* ---- agreement ---- */
 
-int pl_comm_agree(pl_error *err, pl_comm *comm, int rc)
+/* What everybody says is gathered; then the first that failed tells its error. `fresh`: for errors of the talk itself,
+   so that it does not count as one of what is talked about. */
+static int talk(pl_error *fresh, pl_error *err, pl_comm *comm, int rc, int *first, int *failed)
 {
     int32_t mine = rc, *all;
-    if (comm->size == 1) return rc;
-    pl_error fresh = {0}; /* so that talking about the error does not count as one */
-    PL_TRY(pl_calloc(&fresh, (size_t)comm->size, sizeof *all, &all));
-    int talked = pl_comm_gather(&fresh, comm, &mine, sizeof mine, all), first = 0, failed = 0;
-    for (int r = 0; r < comm->size && talked == 0; r++) failed += all[r] < 0;
-    while (talked == 0 && first < comm->size && all[first] >= 0) first++;
+    PL_TRY(pl_calloc(fresh, (size_t)comm->size, sizeof *all, &all));
+    int talked = pl_comm_gather(fresh, comm, &mine, sizeof mine, all);
+    *failed = 0;
+    *first = comm->size;
+    for (int r = comm->size - 1; r >= 0 && talked == 0; r--) {
+        if (all[r] >= 0) continue;
+        *first = r;
+        ++*failed;
+    }
     free(all);
-    comm->agreed = talked == 0 && failed > 0;
-    if (talked == 0 && failed == 0) return 0;
+    if (talked < 0 || *failed == 0) return talked;
     pl_error told = *err;
-    if (talked == 0) talked = pl_comm_broadcast(&fresh, comm, &told, sizeof told, first);
-    if (talked < 0) {
+    PL_TRY(pl_comm_broadcast(fresh, comm, &told, sizeof told, *first));
+    const char *file = err->code ? err->file : __FILE__; /* a pointer of another process means nothing here */
+    *err = told;
+    if (comm->rank != *first) err->file = file;
+    return 0;
+}
+
+int pl_comm_agree(pl_error *err, pl_comm *comm, int rc)
+{
+    pl_error fresh = {0};
+    int first, failed;
+    if (comm->size == 1) return rc;
+    comm->agreed = false;
+    if (talk(&fresh, err, comm, rc, &first, &failed) < 0) {
         if (err->code == 0) *err = fresh;
         return err->code;
     }
-    const char *file = err->code ? err->file : __FILE__; /* a pointer of another process means nothing here */
-    *err = told;
-    if (comm->rank != first) err->file = file;
+    if (failed == 0) return 0;
+    comm->agreed = true;
     return failed < comm->size && first > 0 ? pl_error_prefix(err, "process %d of %d", first, comm->size) : err->code;
 }
 

@@ -81,6 +81,20 @@ static void close_cache(pl_engine *e)
     free(e->cache.v);
 }
 
+/* All that this process needs to compute. */
+static int open_own(pl_engine *e)
+{
+    const pl_capacity *c = &e->config.capacity;
+    pl_error *err = e->run.err;
+    pl_mem *mem = e->run.mem;
+    PL_TRY(pl_stack_open(err, &e->saved, mem, PL_MEM_ACTIVATIONS, c->saved_bytes));
+    PL_TRY(pl_stack_open(err, &e->work, mem, PL_MEM_WORK, c->work_bytes));
+    PL_TRY(pl_inputs_open(&e->run, &e->inputs, &e->model->arch, c));
+    PL_TRY(pl_batch_open(err, &e->batch, c->tokens, c->sequences));
+    PL_TRY(open_cache(e));
+    return open_flight(e);
+}
+
 int pl_engine_open(pl_error *err, const pl_log *log, pl_device *device, pl_mem *mem, pl_model *model,
     const pl_engine_config *config, const pl_source *source, pl_engine **out)
 {
@@ -89,20 +103,15 @@ int pl_engine_open(pl_error *err, const pl_log *log, pl_device *device, pl_mem *
     e->run = (pl_run){.err = err, .log = log, .device = device, .mem = mem, .work = &e->work};
     e->model = model;
     e->config = *config;
-    const pl_capacity *c = &config->capacity;
     pl_store_options options = {.training = config->training,
         .moments = config->training ? pl_optimizer_moments(&config->optimizer) : 0,
         .seed = config->seed,
         .accumulates = config->accumulates,
         .sharding = config->sharding,
         .offload = config->offload};
-    int rc;
-    PL_GO(failed, pl_stack_open(err, &e->saved, mem, PL_MEM_ACTIVATIONS, c->saved_bytes));
-    PL_GO(failed, pl_stack_open(err, &e->work, mem, PL_MEM_WORK, c->work_bytes));
-    PL_GO(failed, pl_inputs_open(&e->run, &e->inputs, &model->arch, c));
-    PL_GO(failed, pl_batch_open(err, &e->batch, c->tokens, c->sequences));
-    PL_GO(failed, open_cache(e));
-    PL_GO(failed, open_flight(e));
+    int rc = open_own(e);
+    if (config->sharding.comm) rc = pl_comm_agree(err, config->sharding.comm, rc);
+    PL_GO(failed, rc);
     PL_GO(failed, pl_store_open(&e->run, model, &options, source, &e->store));
     e->lowest = pl_model_lowest_trained(model);
     *out = e;

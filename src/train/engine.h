@@ -22,8 +22,8 @@ typedef struct pl_engine_config {
 
 typedef struct pl_engine pl_engine;
 
-/* Opens the store too. Everything borrowed (device, model, source's data) must outlive the engine; memory is accounted
- *in mem, which the caller initialised for the device. */
+/* Collective over sharding's processes. Opens the store too. Everything borrowed (device, model, source's data) must
+ *outlive the engine; memory is accounted in mem, which the caller initialised for the device. */
 int pl_engine_open(pl_error *err, const pl_log *log, pl_device *device, pl_mem *mem, pl_model *model,
     const pl_engine_config *config, const pl_source *source, pl_engine **out);
 void pl_engine_close(pl_engine *engine); /* NULL is fine */

@@ -483,6 +483,19 @@ static int open_comm(pl_store *s)
     return !alone && s->stage > 0 && how->group > 0 && how->group != s->all->size ? open_groups(s, how->group) : 0;
 }
 
+/* What this process keeps, with its values. */
+static int open_own(pl_store *s, const pl_source *source, pl_host_tensor **found, bool **is_found)
+{
+    pl_error *err = s->run->err;
+    size_t nunits = (size_t)s->model->nunits, nparams = (size_t)s->model->nparams;
+    PL_TRY(pl_calloc(err, nparams, sizeof *s->placed, &s->placed));
+    PL_TRY(pl_calloc(err, nunits, sizeof *s->units, &s->units));
+    PL_TRY(pl_calloc(err, nunits * ((size_t)s->all->size + 1), sizeof *s->sums, &s->sums));
+    PL_TRY(pl_calloc(err, nparams, sizeof **found, found));
+    PL_TRY(pl_calloc(err, nparams, sizeof **is_found, is_found));
+    return place_all(s, source, *found, *is_found);
+}
+
 int pl_store_open(
     pl_run *run, pl_model *model, const pl_store_options *options, const pl_source *source, pl_store **out)
 {
@@ -493,13 +506,7 @@ int pl_store_open(
     *s = (pl_store){.run = run, .model = model, .options = *options, .lowest = pl_model_lowest_trained(model)};
     int rc;
     PL_GO(done, open_comm(s));
-    size_t nunits = (size_t)model->nunits, nparams = (size_t)model->nparams;
-    PL_GO(done, pl_calloc(run->err, nparams, sizeof *s->placed, &s->placed));
-    PL_GO(done, pl_calloc(run->err, nunits, sizeof *s->units, &s->units));
-    PL_GO(done, pl_calloc(run->err, nunits * ((size_t)s->all->size + 1), sizeof *s->sums, &s->sums));
-    PL_GO(done, pl_calloc(run->err, nparams, sizeof *found, &found));
-    PL_GO(done, pl_calloc(run->err, nparams, sizeof *is_found, &is_found));
-    PL_GO(done, place_all(s, source, found, is_found));
+    PL_GO(done, pl_comm_agree(run->err, s->all, open_own(s, source, &found, &is_found)));
     PL_GO(done, pl_init_adapters(run, model, s, options->seed, is_found));
 done:
     free(found);

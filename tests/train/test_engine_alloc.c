@@ -13,6 +13,65 @@
 #include "support/golden.h"
 #include "train/merging.h"
 
+/* ---- one of several processes, whose others send small numbers ---- */
+
+static int lonely_send(pl_comm *comm, pl_error *err, int to, const void *data, int64_t bytes, void *handle)
+{
+    (void)err;
+    (void)data;
+    (void)bytes;
+    assert_true(to >= 0 && to < comm->size && to != comm->rank);
+    *(char *)handle = 0;
+    return 0;
+}
+
+static int lonely_receive(pl_comm *comm, pl_error *err, int from, void *data, int64_t bytes, void *handle)
+{
+    (void)err;
+    assert_true(from >= 0 && from < comm->size && from != comm->rank);
+    memset(data, 0x3c, (size_t)bytes); /* 0.0115 in f32 and bf16, next to nothing as a double, and no error code */
+    *(char *)handle = 0;
+    return 0;
+}
+
+static int lonely_wait(pl_comm *comm, pl_error *err, void *handles, size_t count)
+{
+    (void)comm;
+    (void)err;
+    (void)handles;
+    (void)count;
+    return 0;
+}
+
+static int lonely_open(pl_error *err, int rank, int size, pl_comm **out);
+
+static int lonely_split(pl_comm *comm, pl_error *err, int color, int rank, int size, pl_comm **out)
+{
+    (void)comm;
+    (void)color;
+    return lonely_open(err, rank, size, out);
+}
+
+static void lonely_abort(pl_comm *comm, int status)
+{
+    fail_msg("process %d ends all with %d", comm->rank, status);
+}
+
+static void lonely_destroy(pl_comm *comm)
+{
+    free(comm);
+}
+
+static int lonely_open(pl_error *err, int rank, int size, pl_comm **out)
+{
+    static const pl_comm_ops ops = {
+        "lonely", 1, lonely_send, lonely_receive, lonely_wait, lonely_split, lonely_abort, lonely_destroy};
+    PL_TRY(pl_calloc(err, 1, sizeof **out, out));
+    **out = (pl_comm){.ops = &ops, .rank = rank, .size = size};
+    (*out)->traffic = &(*out)->own;
+    return 0;
+}
+
 /* A case, its files open; the device is warm, so that it keeps no product that is made under watch. */
 typedef struct given {
     golden g;
@@ -23,6 +82,8 @@ typedef struct given {
     pl_lora_init init; /* with dora */
     pl_dtype dtype;
     pl_device *device; /* NULL: opened in the call */
+    int processes;     /* 0: one */
+    pl_sharding sharding;
 } given;
 
 static int find(pl_error *err, void *user, const pl_param *param, pl_host_tensor *out, bool *found)
@@ -95,6 +156,7 @@ static int open_and_use(pl_error *err, void *user)
     pl_lora_config lora = {0};
     pl_device *device = NULL;
     pl_engine *engine = NULL;
+    pl_comm *comm = NULL;
     pl_mem mem = {0};
     pl_source source = {.user = t, .find = find};
     int rc;
@@ -102,6 +164,7 @@ static int open_and_use(pl_error *err, void *user)
     PL_GO(done, pl_model_open(err, &arch, t->dtype, &model));
     PL_GO(done, t->dora ? adapt(err, model, &lora, t->init) : pl_model_train_all(err, model, NULL, 0, ""));
     if (!t->device) PL_GO(done, pl_device_ref(err, &device));
+    if (t->processes) PL_GO(done, lonely_open(err, 1, t->processes, &comm));
     pl_mem_init(&mem, device ? device : t->device);
     pl_engine_config config = {.training = true,
         .recompute = 1,
@@ -109,16 +172,20 @@ static int open_and_use(pl_error *err, void *user)
         .clip = 1,
         .optimizer = {.kind = PL_OPTIMIZER_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8},
         .cache_rows = 64,
+        .accumulates = true,
+        .sharding = t->sharding,
         .capacity = {.tokens = t->g.batch.tokens,
             .max_length = t->g.batch.max_length,
             .sequences = t->g.batch.nsequences,
             .saved_bytes = 1 << 20,
             .work_bytes = 1 << 20}};
+    config.sharding.comm = comm;
     PL_GO(done, pl_engine_open(err, NULL, mem.device, &mem, model, &config, &source, &engine));
     PL_GO(done, use(t, engine));
     if (t->dora) PL_GO(done, merge(err, model, t));
 done:
     pl_engine_close(engine);
+    pl_comm_close(comm);
     assert_int_equal(mem.total_now, 0); /* the account is even, however far it came */
     pl_device_close(device);
     pl_model_close(model);
@@ -160,9 +227,23 @@ static void training_an_adapter(void **state)
     check((given){.name = "gpt2", .dora = true, .init = PL_LORA_INIT_ORTHOGONAL, .dtype = PL_F32}, true);
 }
 
+static void as_one_of_several(void **state)
+{
+    (void)state;
+    const pl_sharding zero = {.bucket = 1 << 12};
+    check((given){.name = "llama", .dtype = PL_BF16, .processes = 3, .sharding = zero}, true);
+    for (int stage = 1; stage <= 3; stage++) {
+        pl_sharding how = {.stage = stage, .bucket = 1 << 12, .prefetch = 1, .every_micro = stage == 2};
+        check((given){.name = "llama-tied", .dtype = PL_F32, .processes = 3, .sharding = how}, true);
+        how.group = 2;
+        check((given){.name = "qwen2", .dora = true, .dtype = PL_BF16, .processes = 4, .sharding = how}, true);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(as_one_of_several),
         cmocka_unit_test(training_in_full),
         cmocka_unit_test(training_an_adapter),
     };
