@@ -42,6 +42,11 @@ int cli_eval(pl_error *err, cli_run *run);
 int cli_merge(pl_error *err, cli_run *run);
 int cli_inspect(pl_error *err, cli_run *run);
 
+#define CLI_STARTED "PLAIT_STARTED" /* in the environment of processes that --ranks started: their number */
+#ifndef PL_MPIEXEC
+#    define PL_MPIEXEC "mpiexec"
+#endif
+
 /* How many processes a launcher (mpiexec, srun) started with this one, by its environment, and which this is. */
 typedef struct cli_launch {
     int rank, size;
@@ -51,7 +56,8 @@ cli_launch cli_launched(void);
 int cli_open_world(pl_error *err, cli_run *run);
 /* PL_EUSAGE where there are several, for a command that one process does; the first alone returns. */
 int cli_refuse_others(pl_error *err);
-/* With --ranks above 1 the program starts again as so many processes; returns where it need not, or cannot. */
+/* With --ranks above 1 the program starts again as so many processes and ends as they do; returns where it need not, or
+   cannot. */
 int cli_start_ranks(pl_error *err, const cli_run *run);
 /* After everything. An error that not all processes know of ends all of them; of one that they know the first alone
    returns. */

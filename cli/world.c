@@ -1,16 +1,10 @@
-/* Several processes: who started them, how plait starts them itself, and how they end together. */
-#include <errno.h>
+/* Several processes: who started them, and how they end together. launch.c starts them. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
-
-#ifndef PL_MPIEXEC
-#    define PL_MPIEXEC "mpiexec"
-#endif
-#define STARTED "PLAIT_STARTED"
 
 static int number_in(const char *variable, int otherwise)
 {
@@ -22,7 +16,7 @@ static int number_in(const char *variable, int otherwise)
 cli_launch cli_launched(void)
 {
     static const char *const known[][2] = {{"PMI_SIZE", "PMI_RANK"}, {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
-        {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"}, {STARTED, "PMIX_RANK"}};
+        {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"}, {CLI_STARTED, "PMIX_RANK"}};
     for (int i = 0; i < PL_COUNT(known); i++) {
         int size = number_in(known[i][0], 0);
         if (size > 0) return (cli_launch){.size = size, .rank = number_in(known[i][1], 0)};
@@ -52,35 +46,6 @@ int cli_refuse_others(pl_error *err)
     if (launch.rank > 0) exit(cli_exit_status(PL_EUSAGE));
     return PL_FAIL(err, PL_EUSAGE, "%d processes were started, and one is what this takes; leave out mpiexec or srun",
         launch.size);
-}
-
-/* Becomes mpiexec, which starts this program with the same arguments. */
-int cli_start_ranks(pl_error *err, const cli_run *run)
-{
-    char **argv, ranks[24], self[4096];
-    int n = 0, world = run->world ? pl_world_size(run->world) : 1;
-    if (run->config.ranks == world || !pl_config_is_set(&run->config, &run->config.ranks)) return 0;
-    if (run->world) {
-        return PL_FAIL(err, PL_EUSAGE, "--ranks is %lld, but %d processes were started; leave it out under mpiexec",
-            (long long)run->config.ranks, world);
-    }
-    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (length < 0) return PL_FAIL(err, PL_EIO, "/proc/self/exe: cannot be read: %s", strerror(errno));
-    self[length] = 0;
-    PL_TRY(pl_calloc(err, (size_t)run->argc + 5, sizeof *argv, &argv));
-    snprintf(ranks, sizeof ranks, "%lld", (long long)run->config.ranks);
-    argv[n++] = (char *)"mpiexec";
-    argv[n++] = (char *)"-n";
-    argv[n++] = ranks;
-    argv[n++] = self;
-    for (int i = 1; i < run->argc; i++) argv[n++] = run->argv[i];
-    setenv(STARTED, ranks, 1);
-    execv(PL_MPIEXEC, argv);
-    execvp("mpiexec", argv);
-    int reason = errno;
-    free(argv);
-    return PL_FAIL(
-        err, PL_ENOENT, "mpiexec, which starts the processes of --ranks, cannot be run: %s", strerror(reason));
 }
 
 /* An error that the others know nothing of ends them too, for they would wait for this process. Where several have met

@@ -1,17 +1,16 @@
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include "api/agreement.h"
 #include "api/checkpoint.h"
 #include "api/config.h"
 #include "api/data.h"
+#include "api/output.h"
 #include "api/save.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -30,9 +29,8 @@ typedef struct training {
     pl_progress_state state;
     int64_t resumes_at; /* the checkpoint's step; -1: from the start */
     pl_portion portion;
-    pl_batch batch; /* of the validation */
-    int lock;       /* of the output folder, while this run has it */
-    bool claimed;   /* the folder has this run's run.yaml */
+    pl_batch batch;   /* of the validation */
+    pl_output output; /* the first process's */
     bool stopped;
     pl_checkpoint *checkpoint;     /* that is being written in the background, until the next step's update */
     pl_disk_counts moved;          /* of what is offloaded, in the last step */
@@ -56,127 +54,15 @@ static int lead(training *t, int (*what)(training *))
 
 /* ---- the output folder ---- */
 
-/* One run at a time: two would write each other's checkpoints. */
-static int lock_output(training *t)
-{
-    char *path;
-    PL_TRY(pl_dir_make(t->err, t->config->output));
-    PL_TRY(pl_path_join(t->err, t->config->output, ".lock", &path));
-    int rc = 0;
-    t->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (t->lock < 0) {
-        rc = PL_FAIL(t->err, PL_EIO, "%s: cannot be written: %s", t->config->output, strerror(errno));
-    } else if (flock(t->lock, LOCK_EX | LOCK_NB) != 0) {
-        rc = PL_FAIL(t->err, PL_EUSAGE,
-            "%s: another plait is training into this folder; wait for it, or choose another "
-            "--output",
-            t->config->output);
-    }
-    free(path);
-    return rc;
-}
-
-/* Whether OUTPUT has a file of that name. */
-static int has(training *t, const char *name, bool *out)
-{
-    char *path;
-    PL_TRY(pl_path_join(t->err, t->config->output, name, &path));
-    *out = pl_file_exists(path);
-    free(path);
-    return 0;
-}
-
-/* Compares with the run that the folder holds. Steps and epochs may differ: a run may be made longer. */
-static int compare_with_former(training *t, const char *path)
-{
-    pl_config before;
-    PL_TRY(pl_config_open(t->err, &before));
-    int rc = pl_config_read(t->err, &before, path);
-    if (rc == 0) rc = pl_config_check(t->err, &before, PL_CMD_TRAIN);
-    if (rc == 0) rc = pl_config_compare(t->err, t->config, &before, t->config->output);
-    pl_config_close(&before);
-    return rc;
-}
-
-/* Takes the folder, and refuses one that holds anything else than an earlier start of this run. */
 static int claim_output(training *t)
 {
-    static const char *const others[] = {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
-        "adapter_model.safetensors", "adapter_model.bin", "config.json", "adapter_config.json"};
-    char *path;
-    PL_TRY(lock_output(t));
-    PL_TRY(pl_path_join(t->err, t->config->output, "run.yaml", &path));
-    int rc = 0;
-    t->claimed = pl_file_exists(path);
-    if (t->claimed) {
-        rc = compare_with_former(t, path);
-        free(path);
-        return rc;
-    }
-    free(path);
-    for (int i = 0; i < PL_COUNT(others) && rc == 0; i++) {
-        bool there;
-        rc = has(t, others[i], &there);
-        if (rc == 0 && there) {
-            rc = PL_FAIL(t->err, PL_EUSAGE, "%s: holds %s of something else; choose another --output",
-                t->config->output, others[i]);
-        }
-    }
-    return rc;
+    PL_TRY(pl_output_claim(t->err, t->config, &t->output));
+    return pl_checkpoint_sweep(t->err, t->config->output);
 }
 
-/* Files of tokens that a killed start was writing. The folder is this process's alone by now. */
-static int sweep_cache(training *t)
+static int keep_output(training *t)
 {
-    char *folder;
-    if (t->config->data.cache) return 0; /* may be shared with others */
-    PL_TRY(pl_path_join(t->err, t->config->output, "cache", &folder));
-    DIR *dir = opendir(folder);
-    int rc = 0;
-    for (struct dirent *entry; dir && rc == 0 && (entry = readdir(dir));) {
-        size_t size = strlen(entry->d_name);
-        char *path;
-        if (size < 4 || strcmp(entry->d_name + size - 4, ".tmp") != 0) continue;
-        rc = pl_path_join(t->err, folder, entry->d_name, &path);
-        if (rc < 0) break;
-        unlink(path);
-        free(path);
-    }
-    if (dir) closedir(dir);
-    free(folder);
-    return rc;
-}
-
-/* What a killed run has left half-written. */
-static int sweep(training *t)
-{
-    PL_TRY(pl_checkpoint_sweep(t->err, t->config->output));
-    return sweep_cache(t);
-}
-
-static int write_run_file(training *t)
-{
-    char *path;
-    PL_TRY(pl_path_join(t->err, t->config->output, "run.yaml", &path));
-    int rc = pl_config_write(t->err, t->config, path);
-    t->claimed = t->claimed || rc == 0;
-    free(path);
-    return rc;
-}
-
-/* A run that could not begin leaves no folder behind: what is empty goes. */
-static void release_output(training *t)
-{
-    static const char *const made[] = {".lock", "cache"};
-    pl_error ignored = {0};
-    char *path;
-    for (int i = 0; i < PL_COUNT(made) && t->lock >= 0 && !t->claimed; i++) {
-        if (pl_path_join(&ignored, t->config->output, made[i], &path) < 0) continue;
-        remove(path); /* the cache only when it is empty */
-        free(path);
-    }
-    if (t->lock >= 0 && !t->claimed) rmdir(t->config->output);
-    if (t->lock >= 0) close(t->lock);
+    return pl_output_keep(t->err, t->config, &t->output);
 }
 
 /* ---- metrics.jsonl ---- */
@@ -596,17 +482,18 @@ static int open_run(training *t)
     PL_TRY(agree(t, open_model(t)));
     if (t->world) PL_TRY(pl_agree_on_model(t->err, t->session));
     PL_TRY(lead(t, claim_output));
-    PL_TRY(lead(t, sweep));
+    if (t->world) PL_TRY(pl_output_agree(t->err, t->world, t->config));
     PL_TRY(find_progress(t));
     PL_TRY(open_data_in_turn(t));
     PL_TRY(open_session(t));
-    PL_TRY(lead(t, write_run_file));
+    PL_TRY(lead(t, keep_output));
     return resume(t);
 }
 
 int pl_train(pl_error *err, const pl_log *log, pl_config *config, const pl_train_observer *observer)
 {
-    training t = {.err = err, .log = log, .config = config, .observer = observer, .lock = -1, .begin = pl_clock()};
+    training t = {
+        .err = err, .log = log, .config = config, .observer = observer, .output = {.lock = -1}, .begin = pl_clock()};
     int rc = pl_config_check(err, config, PL_CMD_TRAIN);
     if (config->world) rc = pl_comm_agree(err, config->world, rc);
     if (rc < 0) goto done;
@@ -625,7 +512,7 @@ done:
     pl_session_close(t.session);
     pl_run_data_close(&t.data);
     pl_batch_close(&t.batch);
-    release_output(&t);
+    pl_output_release(config, &t.output);
     free(t.busy_s);
     return rc;
 }

@@ -184,16 +184,39 @@ SH
     done
 }
 
-@test "a signal to mpiexec stops all after a step, with a checkpoint" {
+@test "a signal stops all after a step, with a checkpoint and the signal's status" {
     train 2 whole --train.steps 300 --checkpoint.every 0
-    "$PLAIT" train "${common[@]}" --ranks 2 --output out --train.steps 300 --checkpoint.every 0 >>log 2>&1 &
-    mpiexec=$!
-    for i in $(seq 200); do [ -s out/metrics.jsonl ] && break; sleep 0.02; done
-    kill -TERM $mpiexec
-    wait $mpiexec || true # MPICH's says now 143, now 0
-    [ -d out/checkpoints ]
-    train 2 out --train.steps 300 --checkpoint.every 0
-    same whole out model.safetensors
+    for signal in TERM INT; do
+        rm -rf out
+        "$PLAIT" train "${common[@]}" --ranks 2 --output out --train.steps 300 --checkpoint.every 0 >>log 2>&1 &
+        launcher=$!
+        for i in $(seq 200); do [ -s out/metrics.jsonl ] && break; sleep 0.02; done
+        kill -$signal $launcher
+        status=0
+        wait $launcher || status=$?
+        [ $status = $([ $signal = TERM ] && echo 143 || echo 130) ] || { echo "$signal: exit status $status"; return 1; }
+        [ -d out/checkpoints ]
+        train 2 out --train.steps 300 --checkpoint.every 0
+        same whole out model.safetensors
+    done
+}
+
+@test "an output folder that one process does not see is told at the start" {
+    cat >elsewhere.sh <<'SH'
+#!/bin/sh
+[ "${PMI_RANK:-$OMPI_COMM_WORLD_RANK}" != 1 ] || cd elsewhere
+exec "$@"
+SH
+    chmod +x elsewhere.sh
+    mkdir elsewhere
+    for there in no yes; do
+        [ $there = no ] || mkdir -p elsewhere/out
+        run "$MPIEXEC" -n 3 ./elsewhere.sh "$PLAIT" train --model "$model" --data "$PWD/qa.jsonl" --output out \
+            --train.steps 1 --threads 1
+        [ "$status" = 2 ]
+        [[ "$output" == *"process 1 of 3: out: is not the folder of that name which process 0 works in"* ]]
+        [ ! -e out ]
+    done
 }
 
 @test "a process that cannot write is named, and ends all" {
