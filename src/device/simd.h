@@ -22,6 +22,11 @@
 #    include <immintrin.h>
 #endif
 
+/* What clang 14 calls otherwise. */
+#if defined __AMXBF16__ && defined __AMXTILE__ && !defined __AMX_BF16__
+#    define __AMX_BF16__ 1
+#endif
+
 #define PL_SIMD_JOIN2(a, b) a##_##b
 #define PL_SIMD_JOIN(a, b) PL_SIMD_JOIN2(a, b)
 #ifdef PL_LEVEL
