@@ -36,17 +36,17 @@ static int open_template(pl_error *err, const pl_config *c, const char *folder, 
 
 int pl_texts_open(pl_error *err, const pl_config *config, pl_texts *texts)
 {
-    char *folder = NULL, *path = NULL;
+    char *folder = NULL;
+    bool there;
     int rc;
     *texts = (pl_texts){0};
     PL_GO(done, pl_texts_folder(err, config, &folder));
-    PL_GO(done, pl_path_join(err, folder, "tokenizer.json", &path));
-    if (!pl_file_exists(path)) goto done; /* rows that come tokenized need none */
+    PL_GO(done, pl_tokenizer_exists(err, folder, &there));
+    if (!there) goto done; /* rows that come tokenized need none */
     PL_GO(done, pl_tokenizer_open(err, folder, &texts->tokenizer));
     PL_GO(done, open_template(err, config, folder, texts));
 done:
     free(folder);
-    free(path);
     if (rc < 0) pl_texts_close(texts);
     return rc;
 }

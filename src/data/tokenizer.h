@@ -38,9 +38,12 @@
 
 typedef struct pl_tokenizer pl_tokenizer; /* immutable: one may be used by many threads at once */
 
+/* Whether a folder has tokenizer.json, or vocab.json and merges.txt. */
+int pl_tokenizer_exists(pl_error *err, const char *folder, bool *out);
 /* Reads FOLDER/tokenizer.json, and FOLDER/tokenizer_config.json if it is there, for what changes ids:
-   added_tokens_decoder, and the special tokens that it names. PL_ENOENT when there is no tokenizer.json; PL_EINPUT,
-   PL_EUNSUPPORTED with the file and the field. */
+   added_tokens_decoder, and the special tokens that it names. Where there is no tokenizer.json, vocab.json and
+   merges.txt of a GPT2Tokenizer, with added_tokens.json and special_tokens_map.json, as transformers puts them
+   together. PL_ENOENT when there is neither; PL_EINPUT, PL_EUNSUPPORTED with the file and the field. */
 int pl_tokenizer_open(pl_error *err, const char *folder, pl_tokenizer **out);
 /* The same from memory, without a tokenizer_config.json; `where` names the source in messages. */
 int pl_tokenizer_parse(pl_error *err, const char *where, const char *json, size_t size, pl_tokenizer **out);

@@ -358,6 +358,9 @@ int pl_parts_normalizer(pl_error *err, const char *where, const json_t *value, p
 int pl_parts_pre_tokenizer(pl_error *err, const char *where, const json_t *value, pl_tokenizer *t, int depth);
 int pl_parts_post_processor(pl_error *err, const char *where, const json_t *value, pl_tokenizer *t, int depth);
 int pl_parts_decoder(pl_error *err, const char *where, const json_t *value, pl_tokenizer *t, int depth);
+
+/* tokenizer_gpt2.c: appends what tokenizer.json would be of a folder that has vocab.json and merges.txt instead. */
+int pl_gpt2_tokenizer(pl_error *err, const char *folder, pl_buf *out);
 void pl_parts_free(pl_tokenizer *t);
 int pl_charsmap_make(pl_error *err, const char *where, const char *base64, size_t size, pl_charsmap **out);
 void pl_charsmap_free(pl_charsmap *charsmap);

@@ -1,4 +1,4 @@
-/* Reading tokenizer.json and tokenizer_config.json. */
+/* Reading tokenizer.json, or what stands for it, and tokenizer_config.json. */
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -277,15 +277,17 @@ done:
     return rc;
 }
 
+/* `configs`: files that name special tokens, as many as there are before a NULL. */
 static int open_tokenizer(
-    pl_error *err, const char *where, const char *json, size_t size, const char *config, pl_tokenizer **out)
+    pl_error *err, const char *where, const char *json, size_t size, char *const *configs, pl_tokenizer **out)
 {
     pl_tokenizer *t;
     int rc;
     PL_TRY(pl_calloc(err, 1, sizeof *t, &t));
     t->hash = XXH3_64bits(json, size);
     PL_GO(fail, read_json(err, where, json, size, t));
-    if (config) PL_GO(fail, read_config(err, config, t));
+    for (; *configs; configs++)
+        if (pl_file_exists(*configs)) PL_GO(fail, read_config(err, *configs, t));
     PL_GO(fail, make_added_trie(err, t, false, &t->added_raw));
     PL_GO(fail, make_added_trie(err, t, true, &t->added_normalized));
     *out = t;
@@ -297,24 +299,63 @@ fail:
 
 int pl_tokenizer_parse(pl_error *err, const char *where, const char *json, size_t size, pl_tokenizer **out)
 {
-    return open_tokenizer(err, where, json, size, NULL, out);
+    char *none = NULL;
+    return open_tokenizer(err, where, json, size, &none, out);
+}
+
+/* The folder's files by which it is known, in this order. */
+enum { TOKENIZER, VOCAB, MERGES, CONFIG, TOKENS, NAMES };
+
+static int find_files(pl_error *err, const char *folder, char *paths[NAMES])
+{
+    static const char *const names[NAMES] = {
+        "tokenizer.json", "vocab.json", "merges.txt", "tokenizer_config.json", "special_tokens_map.json"};
+    for (int i = 0; i < NAMES; i++) PL_TRY(pl_path_join(err, folder, names[i], &paths[i]));
+    return 0;
+}
+
+static bool is_gpt2(char *const paths[NAMES])
+{
+    return !pl_file_exists(paths[TOKENIZER]) && pl_file_exists(paths[VOCAB]) && pl_file_exists(paths[MERGES]);
+}
+
+int pl_tokenizer_exists(pl_error *err, const char *folder, bool *out)
+{
+    char *paths[NAMES] = {0};
+    int rc = find_files(err, folder, paths);
+    *out = rc == 0 && (pl_file_exists(paths[TOKENIZER]) || is_gpt2(paths));
+    for (int i = 0; i < NAMES; i++) free(paths[i]);
+    return rc;
+}
+
+static int open_gpt2(pl_error *err, const char *folder, char *const paths[NAMES], pl_tokenizer **out)
+{
+    char *const configs[] = {paths[CONFIG], paths[TOKENS], NULL};
+    pl_buf json = {0};
+    int rc = pl_gpt2_tokenizer(err, folder, &json);
+    if (rc == 0) rc = open_tokenizer(err, paths[VOCAB], json.data, json.size, configs, out);
+    pl_buf_free(&json);
+    return rc;
+}
+
+static int open_file(pl_error *err, char *const paths[NAMES], pl_tokenizer **out)
+{
+    char *const configs[] = {paths[CONFIG], NULL};
+    pl_map map;
+    PL_TRY(pl_map_open(err, paths[TOKENIZER], &map));
+    int rc = pl_file_check_fetched(err, paths[TOKENIZER], map.data, map.size);
+    const char *json = map.data ? (const char *)map.data : "";
+    if (rc == 0) rc = open_tokenizer(err, paths[TOKENIZER], json, map.size, configs, out);
+    pl_map_close(&map);
+    return rc;
 }
 
 int pl_tokenizer_open(pl_error *err, const char *folder, pl_tokenizer **out)
 {
-    char *path = NULL, *config = NULL;
-    pl_map map = {0};
-    int rc;
-    PL_GO(done, pl_path_join(err, folder, "tokenizer.json", &path));
-    PL_GO(done, pl_path_join(err, folder, "tokenizer_config.json", &config));
-    PL_GO(done, pl_map_open(err, path, &map));
-    PL_GO(done, pl_file_check_fetched(err, path, map.data, map.size));
-    PL_GO(done, open_tokenizer(err, path, map.data ? (const char *)map.data : "", map.size,
-                    pl_file_exists(config) ? config : NULL, out));
-done:
-    pl_map_close(&map);
-    free(config);
-    free(path);
+    char *paths[NAMES] = {0};
+    int rc = find_files(err, folder, paths);
+    if (rc == 0) rc = is_gpt2(paths) ? open_gpt2(err, folder, paths, out) : open_file(err, paths, out);
+    for (int i = 0; i < NAMES; i++) free(paths[i]);
     return rc;
 }
 
