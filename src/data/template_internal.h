@@ -352,6 +352,7 @@ int pl_tlist_add(pl_trun *run, pl_tlist *list, pl_tvalue item);
 int pl_tdict_new(pl_trun *run, pl_tvalue *out);
 int pl_tdict_set(pl_trun *run, pl_tdict *dict, pl_tvalue key, pl_tvalue value); /* fails on unhashable keys */
 int pl_tdict_find(pl_trun *run, const pl_tdict *dict, pl_tvalue key, size_t *out, bool *found);
+int pl_tdict_items(pl_trun *run, const pl_tdict *dict, pl_tlist *out); /* adds (key, value) for each */
 /* The value of a key that is a string, NULL if there is none. */
 const pl_tvalue *pl_tdict_get(const pl_tdict *dict, const char *key, size_t size);
 int pl_tvalue_from_json(pl_trun *run, const json_t *json, pl_tvalue *out);

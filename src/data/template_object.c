@@ -45,14 +45,7 @@ METHOD(dict_items)
 {
     UNUSED;
     PL_TRY(view(run, "dict_items", self.dict->count, out));
-    for (size_t i = 0; i < self.dict->count; i++) {
-        pl_tvalue pair;
-        PL_TRY(pl_tlist_new(run, PL_T_TUPLE, 2, &pair));
-        PL_TRY(pl_tlist_add(run, pair.list, self.dict->keys[i]));
-        PL_TRY(pl_tlist_add(run, pair.list, self.dict->values[i]));
-        PL_TRY(pl_tlist_add(run, out->list, pair));
-    }
-    return 0;
+    return pl_tdict_items(run, self.dict, out->list);
 }
 
 METHOD(dict_copy)

@@ -70,14 +70,7 @@ FILTER(filter_items)
     if (self.kind != PL_T_DICT && self.kind != PL_T_UNDEFINED)
         return PL_TFAIL(run, PL_EINPUT, "'items' needs a dict, not %s", pl_tvalue_type(self));
     PL_TRY(pl_tlist_new(run, PL_T_GENERATOR, 0, out));
-    for (size_t i = 0; self.kind == PL_T_DICT && i < self.dict->count; i++) {
-        pl_tvalue pair;
-        PL_TRY(pl_tlist_new(run, PL_T_TUPLE, 2, &pair));
-        PL_TRY(pl_tlist_add(run, pair.list, self.dict->keys[i]));
-        PL_TRY(pl_tlist_add(run, pair.list, self.dict->values[i]));
-        PL_TRY(pl_tlist_add(run, out->list, pair));
-    }
-    return 0;
+    return self.kind == PL_T_DICT ? pl_tdict_items(run, self.dict, out->list) : 0;
 }
 
 FILTER(filter_reverse)

@@ -165,6 +165,18 @@ int pl_tdict_set(pl_trun *run, pl_tdict *dict, pl_tvalue key, pl_tvalue value)
     return 0;
 }
 
+int pl_tdict_items(pl_trun *run, const pl_tdict *dict, pl_tlist *out)
+{
+    for (size_t i = 0; i < dict->count; i++) {
+        pl_tvalue pair;
+        PL_TRY(pl_tlist_new(run, PL_T_TUPLE, 2, &pair));
+        PL_TRY(pl_tlist_add(run, pair.list, dict->keys[i]));
+        PL_TRY(pl_tlist_add(run, pair.list, dict->values[i]));
+        PL_TRY(pl_tlist_add(run, out, pair));
+    }
+    return 0;
+}
+
 const pl_tvalue *pl_tdict_get(const pl_tdict *dict, const char *key, size_t size)
 {
     if (!dict->slots) {

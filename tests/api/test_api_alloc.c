@@ -6,8 +6,6 @@
 #include "io/io_test.h"
 #include "support/alloc_fail.h"
 
-static char dir[64];
-
 int __wrap_fsync(int fd);
 void *__real_malloc(size_t size);
 void __real_free(void *memory);
@@ -78,7 +76,7 @@ static int start(pl_error *err, void *user)
         rc = pl_config_set(err, config, j->fields[i][0], j->fields[i][1]);
     }
     if (j->output && rc == 0) {
-        snprintf(output, sizeof output, "%s/out%d", dir, j->output++);
+        snprintf(output, sizeof output, "%s/out%d", scratch, j->output++);
         rc = pl_config_set(err, config, "output", output);
     }
     if (rc == 0) rc = do_it(err, j, config);
@@ -98,7 +96,7 @@ static void check(const char *name, job j)
 static const char *put(const char *name, const char *text)
 {
     pl_error err = {0};
-    const char *path = path_of(dir, name);
+    const char *path = path_of(scratch, name);
     OK(pl_file_write(&err, path, text, strlen(text)));
     return path;
 }
@@ -143,28 +141,14 @@ static void test_train(void **state)
                                   .fields = {{"model", MODEL}, {"data.files", rows}, {"train.steps", "1"},
                                       {"method", "lora"}, {"precision", "bf16"}},
                                   .output = 5000});
-    check("inspect checkpoint", (job){INSPECT, .path = path_of(dir, "out1000/checkpoints/step-00000001")});
-    check("inspect run", (job){INSPECT, .path = path_of(dir, "out5000")});
-}
-
-static int make(void **state)
-{
-    (void)state;
-    scratch_make(dir);
-    return 0;
-}
-
-static int clean(void **state)
-{
-    (void)state;
-    scratch_remove(dir);
-    return 0;
+    check("inspect checkpoint", (job){INSPECT, .path = path_of(scratch, "out1000/checkpoints/step-00000001")});
+    check("inspect run", (job){INSPECT, .path = path_of(scratch, "out5000")});
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(test_inspect, make, clean),
-        cmocka_unit_test_setup_teardown(test_use, make, clean),
-        cmocka_unit_test_setup_teardown(test_train, make, clean)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(test_inspect, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_use, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_train, scratch_setup, scratch_teardown)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,36 +1,7 @@
 /* A model's chat template, found in its folder with its special tokens. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "chat_test.h"
+
 #include <unistd.h>
-
-#include <cmocka.h>
-
-#include "base/file.h"
-#include "base/json.h"
-#include "data/chat.h"
-
-/* JSON with ' for ". */
-static json_t *parse(const char *text)
-{
-    pl_error err = {0};
-    json_t *out = NULL;
-    char *copy = strdup(text);
-    for (char *c = copy; *c; c++)
-        if (*c == '\'') *c = '"';
-    if (pl_json_parse(&err, "test", copy, strlen(copy), &out) < 0) fail_msg("%s", err.message);
-    free(copy);
-    return out;
-}
-
-static json_t *conversation(const char *messages)
-{
-    char text[2048];
-    snprintf(text, sizeof text, "[%s]", messages);
-    return parse(text);
-}
 
 static void put(const char *folder, const char *name, const char *text)
 {

@@ -1,15 +1,5 @@
 /* The assistant's part of conversations, found by rendering. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "base/file.h"
-#include "base/json.h"
-#include "data/chat.h"
+#include "chat_test.h"
 
 #define SHARED PLAIT_TEST_DIR "/../../shared/data/chat-templates/"
 
@@ -247,26 +237,6 @@ static const trained_case cases[] = {
     {"the last message first", BACKWARDS, TWO, NULL},
     {"no tokens at all", PLAIN, TWO, "User: Hi\n\nAssistant:{{ Hello\n\n}}User: More\n\nAssistant:{{ 1, 2\n\n}}"},
 };
-
-/* JSON with ' for ". */
-static json_t *parse(const char *text)
-{
-    pl_error err = {0};
-    json_t *out = NULL;
-    char *copy = strdup(text);
-    for (char *c = copy; *c; c++)
-        if (*c == '\'') *c = '"';
-    if (pl_json_parse(&err, "test", copy, strlen(copy), &out) < 0) fail_msg("%s", err.message);
-    free(copy);
-    return out;
-}
-
-static json_t *conversation(const char *messages)
-{
-    char text[2048];
-    snprintf(text, sizeof text, "[%s]", messages);
-    return parse(text);
-}
 
 /* The text with the spans between `open` and `close`. */
 static void mark(const pl_buf *text, const pl_spans *spans, const char *open, const char *close, pl_buf *out)

@@ -14,24 +14,10 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "support/expect.h"
 
 #define GOLDEN PLAIT_TEST_DIR "/golden"
 #define SHARED PLAIT_TEST_DIR "/../../shared"
-
-/* The call must succeed; `err` is the record that it was given. */
-#define OK(call)                                                                                                       \
-    do {                                                                                                               \
-        if ((call) != 0) fail_msg("%s: %s", #call, err.message);                                                       \
-    } while (0)
-
-/* The call must fail with this code and a message that contains the text; the record is clean again afterwards. */
-#define FAILS(call, expected, text)                                                                                    \
-    do {                                                                                                               \
-        int rc_ = (call);                                                                                              \
-        if (rc_ != (expected)) fail_msg("%s: gave %d: %s", #call, rc_, err.message);                                   \
-        if (!strstr(err.message, text)) fail_msg("%s: said: %s", #call, err.message);                                  \
-        pl_error_clear(&err);                                                                                          \
-    } while (0)
 
 /* A path in one of some rotating buffers. */
 static inline const char *path_of(const char *dir, const char *name)
@@ -54,6 +40,23 @@ static inline void scratch_remove(char dir[64])
 {
     pl_error err = {0};
     OK(pl_dir_remove(&err, dir));
+}
+
+/* The same as fixtures, for files whose tests each have a folder. */
+static char scratch[64];
+
+static inline int scratch_setup(void **state)
+{
+    (void)state;
+    scratch_make(scratch);
+    return 0;
+}
+
+static inline int scratch_teardown(void **state)
+{
+    (void)state;
+    scratch_remove(scratch);
+    return 0;
 }
 
 static inline void write_text(const char *path, const char *text)

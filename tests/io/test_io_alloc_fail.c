@@ -5,8 +5,6 @@
 #include "io/peft.h"
 #include "support/alloc_fail.h"
 
-static char dir[64];
-
 int __wrap_fsync(int fd);
 
 int __wrap_fsync(int fd)
@@ -60,7 +58,7 @@ static int write_folder(pl_error *err, void *user)
     spare_jansson();
     pl_model_folder options = {
         .source = GOLDEN "/models/llama", .dtype = "bfloat16", .shard_bytes = *(const uint64_t *)user};
-    return pl_model_folder_write(err, dir, &options, sources, PL_COUNT(sources));
+    return pl_model_folder_write(err, scratch, &options, sources, PL_COUNT(sources));
 }
 
 static int use_adapter(pl_error *err, void *user)
@@ -79,7 +77,7 @@ static int use_adapter(pl_error *err, void *user)
         sources[i] = (pl_st_source){.spec = {t->name, t->dtype, t->ndim, {0}}, .given = t->dtype, .data = t->data};
         memcpy(sources[i].spec.shape, t->shape, (size_t)t->ndim * sizeof *t->shape);
     }
-    PL_GO(done, pl_adapter_write(err, dir, &copy, sources, n));
+    PL_GO(done, pl_adapter_write(err, scratch, &copy, sources, n));
 done:
     free(sources);
     pl_weights_close(w);
@@ -127,7 +125,7 @@ static void test_model_folder(void **state)
         assert_true(alloc_fail_run("model folder", write_folder, &limits[i]) > 20);
         pl_error err = {0};
         pl_weights *w;
-        OK(pl_weights_open(&err, dir, &w));
+        OK(pl_weights_open(&err, scratch, &w));
         assert_int_equal(pl_weights_count(w), 3);
         pl_weights_close(w);
     }
@@ -141,26 +139,12 @@ static void test_adapter(void **state)
     assert_true(alloc_fail_run("match", match_modules, NULL) > 5);
 }
 
-static int make(void **state)
-{
-    (void)state;
-    scratch_make(dir);
-    return 0;
-}
-
-static int clean(void **state)
-{
-    (void)state;
-    scratch_remove(dir);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_weights),
-        cmocka_unit_test_setup_teardown(test_model_folder, make, clean),
-        cmocka_unit_test_setup_teardown(test_adapter, make, clean),
+        cmocka_unit_test_setup_teardown(test_model_folder, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_adapter, scratch_setup, scratch_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

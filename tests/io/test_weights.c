@@ -2,22 +2,6 @@
 
 #include "io/weights.h"
 
-static char dir[64];
-
-static int make(void **state)
-{
-    (void)state;
-    scratch_make(dir);
-    return 0;
-}
-
-static int clean(void **state)
-{
-    (void)state;
-    scratch_remove(dir);
-    return 0;
-}
-
 /* A safetensors file of f32 vectors: names and first values, ended by NULL. */
 static void write_vectors(const char *name, const char *const *names, float first)
 {
@@ -31,7 +15,7 @@ static void write_vectors(const char *name, const char *const *names, float firs
         sources[n] = (pl_st_source){.spec = {names[n], PL_F32, 1, {2}}, .given = PL_F32, .data = values[n]};
     }
     pl_st_writer *w;
-    OK(pl_st_write(&err, path_of(dir, name), sources, n, NULL, &w));
+    OK(pl_st_write(&err, path_of(scratch, name), sources, n, NULL, &w));
     OK(pl_st_writer_commit(&err, w));
 }
 
@@ -73,9 +57,9 @@ static void test_index_decides(void **state)
     pl_weights *w;
     write_vectors("one.safetensors", (const char *const[]){"a", "b", "hidden", NULL}, 1);
     write_vectors("two.safetensors", (const char *const[]){"a", "c", NULL}, 10);
-    write_json(path_of(dir, "model.safetensors.index.json"),
+    write_json(path_of(scratch, "model.safetensors.index.json"),
         "{'metadata': {}, 'weight_map': {'b': 'one.safetensors', 'a': 'two.safetensors', 'c': 'two.safetensors'}}");
-    OK(pl_weights_open(&err, dir, &w));
+    OK(pl_weights_open(&err, scratch, &w));
     assert_int_equal(pl_weights_count(w), 3);
     assert_true(first_of(pl_weights_peek(w, "a")) == 10 && first_of(pl_weights_peek(w, "b")) == 2);
     assert_null(pl_weights_peek(w, "hidden"));
@@ -83,7 +67,7 @@ static void test_index_decides(void **state)
 
     /* A whole file comes before an index, as in transformers. */
     write_vectors("model.safetensors", (const char *const[]){"hidden", NULL}, 5);
-    OK(pl_weights_open(&err, dir, &w));
+    OK(pl_weights_open(&err, scratch, &w));
     assert_int_equal(pl_weights_count(w), 1);
     pl_weights_close(w);
 }
@@ -113,8 +97,8 @@ static void test_wrong_index(void **state)
     for (int i = 0; i < PL_COUNT(cases); i++) {
         pl_error err = {0};
         pl_weights *w;
-        write_json(path_of(dir, "model.safetensors.index.json"), cases[i].index);
-        FAILS(pl_weights_open(&err, dir, &w), cases[i].code, cases[i].message);
+        write_json(path_of(scratch, "model.safetensors.index.json"), cases[i].index);
+        FAILS(pl_weights_open(&err, scratch, &w), cases[i].code, cases[i].message);
         assert_null(w);
     }
 }
@@ -128,7 +112,7 @@ static void test_missing_and_surplus(void **state)
     static const char *const harmless[] = {"*.attn.bias", "lm_head.weight", NULL};
     write_vectors("model.safetensors",
         (const char *const[]){"h.0.attn.bias", "h.0.w", "lm_head.weight", "odd.1", "odd.2", NULL}, 1);
-    OK(pl_weights_open(&err, dir, &w));
+    OK(pl_weights_open(&err, scratch, &w));
     OK(pl_weights_find(&err, w, "h.0.w", &t));
     FAILS(pl_weights_check(&err, w, "config.json", harmless), PL_EINPUT,
         "does not fit config.json: 2 tensors are in it but without a place in the model: odd.1, odd.2");
@@ -155,7 +139,7 @@ static void test_prefixes(void **state)
     pl_weights *w;
     static const char *const bare[] = {"", NULL}, *const several[] = {"language_model.model.", "", NULL};
     write_vectors("model.safetensors", (const char *const[]){"h.0.w", "lm_head.w", "wte", NULL}, 1);
-    OK(pl_weights_open(&err, dir, &w));
+    OK(pl_weights_open(&err, scratch, &w));
     assert_null(pl_weights_peek(w, "transformer.h.0.w"));
     pl_weights_prefix(w, "transformer.", bare);
     assert_true(first_of(pl_weights_peek(w, "transformer.h.0.w")) == 1);
@@ -169,14 +153,14 @@ static void test_prefixes(void **state)
 
     /* Once any name has the prefix it is not left out of any other. */
     write_vectors("model.safetensors", (const char *const[]){"h.0.w", "transformer.wte", NULL}, 1);
-    OK(pl_weights_open(&err, dir, &w));
+    OK(pl_weights_open(&err, scratch, &w));
     pl_weights_prefix(w, "transformer.", bare);
     assert_null(pl_weights_peek(w, "transformer.h.0.w"));
     assert_non_null(pl_weights_peek(w, "transformer.wte"));
     pl_weights_close(w);
 
     write_vectors("model.safetensors", (const char *const[]){"language_model.model.n", "vision.n", NULL}, 1);
-    OK(pl_weights_open(&err, dir, &w));
+    OK(pl_weights_open(&err, scratch, &w));
     pl_weights_prefix(w, "model.", several);
     assert_true(first_of(pl_weights_peek(w, "model.n")) == 1);
     pl_weights_close(w);
@@ -187,25 +171,25 @@ static void test_other_folders(void **state)
     (void)state;
     pl_error err = {0};
     pl_weights *w;
-    FAILS(pl_weights_open(&err, dir, &w), PL_ENOENT, "holds neither model.safetensors");
-    FAILS(pl_weights_open(&err, path_of(dir, "gone"), &w), PL_ENOENT, "there is no such folder");
-    write_text(path_of(dir, "pytorch_model.bin"), "x");
-    FAILS(pl_weights_open(&err, dir, &w), PL_EINPUT, "pytorch_model.bin only");
-    FAILS(pl_weights_open(&err, path_of(dir, "pytorch_model.bin"), &w), PL_EINPUT, "is a file");
-    write_text(path_of(dir, "adapter_model.safetensors"), "x");
-    FAILS(pl_weights_open(&err, dir, &w), PL_EINPUT, "is an adapter");
-    FAILS(pl_weights_open_file(&err, path_of(dir, "adapter_model.safetensors"), &w), PL_EINPUT, "has 1 bytes");
+    FAILS(pl_weights_open(&err, scratch, &w), PL_ENOENT, "holds neither model.safetensors");
+    FAILS(pl_weights_open(&err, path_of(scratch, "gone"), &w), PL_ENOENT, "there is no such folder");
+    write_text(path_of(scratch, "pytorch_model.bin"), "x");
+    FAILS(pl_weights_open(&err, scratch, &w), PL_EINPUT, "pytorch_model.bin only");
+    FAILS(pl_weights_open(&err, path_of(scratch, "pytorch_model.bin"), &w), PL_EINPUT, "is a file");
+    write_text(path_of(scratch, "adapter_model.safetensors"), "x");
+    FAILS(pl_weights_open(&err, scratch, &w), PL_EINPUT, "is an adapter");
+    FAILS(pl_weights_open_file(&err, path_of(scratch, "adapter_model.safetensors"), &w), PL_EINPUT, "has 1 bytes");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_golden_shards, make, clean),
-        cmocka_unit_test_setup_teardown(test_index_decides, make, clean),
-        cmocka_unit_test_setup_teardown(test_wrong_index, make, clean),
-        cmocka_unit_test_setup_teardown(test_missing_and_surplus, make, clean),
-        cmocka_unit_test_setup_teardown(test_prefixes, make, clean),
-        cmocka_unit_test_setup_teardown(test_other_folders, make, clean),
+        cmocka_unit_test_setup_teardown(test_golden_shards, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_index_decides, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_wrong_index, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_missing_and_surplus, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_prefixes, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_other_folders, scratch_setup, scratch_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

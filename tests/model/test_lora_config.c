@@ -9,18 +9,7 @@
 #include <cmocka.h>
 
 #include "model/lora_config.h"
-
-#define OK(call)                                                                                                       \
-    do {                                                                                                               \
-        if ((call) != 0) fail_msg("%s: %s", #call, err.message);                                                       \
-    } while (0)
-#define FAILS(call, expected, text)                                                                                    \
-    do {                                                                                                               \
-        int rc_ = (call);                                                                                              \
-        if (rc_ != (expected)) fail_msg("%s: gave %d: %s", #call, rc_, err.message);                                   \
-        if (!strstr(err.message, text)) fail_msg("%s: said: %s", #call, err.message);                                  \
-        pl_error_clear(&err);                                                                                          \
-    } while (0)
+#include "support/expect.h"
 
 static pl_lora_config with_targets(const char *text)
 {
