@@ -67,7 +67,8 @@ typedef struct outcome {
     double losses[STEPS], norms[STEPS];
     int64_t sent[PL_TRAFFIC_COUNT]; /* in the last step */
     int64_t peak[PL_MEM_TAG_COUNT];
-    float **values; /* [nparams] whole tensors; only [first, first + n) are known */
+    int64_t disk[3]; /* bytes on disk; read and written in the last step */
+    float **values;  /* [nparams] whole tensors; only [first, first + n) are known */
     int64_t *first, *n;
     int nparams;
 } outcome;
@@ -102,6 +103,17 @@ static void note_weights(golden *g, outcome *o)
     }
 }
 
+/* Every process a file of its own, in the same folder. */
+static pl_disk *open_disk(golden_options *o)
+{
+    pl_error err = {0};
+    if (!o->offload.optimizer && !o->offload.params) return NULL;
+    int rc =
+        o->dry ? pl_disk_dry(&err, &o->offload.disk) : pl_disk_open(&err, NULL, "path", "/var/tmp", &o->offload.disk);
+    if (rc < 0) fail_msg("%s", err.message);
+    return o->offload.disk;
+}
+
 /* Trains STEPS steps; `comm` NULL: this process alone makes all micro-batches. */
 static void run(const char *model, golden_options options, pl_comm *comm, int accumulation, bool gap, outcome *o)
 {
@@ -109,6 +121,7 @@ static void run(const char *model, golden_options options, pl_comm *comm, int ac
     *o = (outcome){0};
     int ranks = comm ? comm->size : 1;
     options.sharding.comm = comm;
+    pl_disk *disk = open_disk(&options);
     golden_open(&g, golden_path(model), golden_path(model), &options);
     share s = {
         .from = &g, .ranks = ranks, .rank = comm ? comm->rank : 0, .count = accumulation * world->size, .gap = gap};
@@ -117,6 +130,7 @@ static void run(const char *model, golden_options options, pl_comm *comm, int ac
     for (int step = 0; step < STEPS; step++) {
         pl_traffic before = comm ? *comm->traffic : (pl_traffic){0};
         pl_step_result r;
+        if (disk) disk->counts = (pl_disk_counts){0};
         /* A dry communicator thinks that all have what this process has. */
         if (options.dry) {
             int64_t mine = 0;
@@ -138,8 +152,10 @@ static void run(const char *model, golden_options options, pl_comm *comm, int ac
         for (int k = 0; k < PL_TRAFFIC_COUNT && comm; k++) o->sent[k] = comm->traffic->sent[k] - before.sent[k];
     }
     memcpy(o->peak, g.mem.peak, sizeof o->peak);
+    if (disk) memcpy(o->disk, (int64_t[]){disk->bytes, disk->counts.read, disk->counts.written}, sizeof o->disk);
     if (!options.dry) note_weights(&g, o);
     golden_close(&g);
+    pl_disk_close(disk);
     for (int tag = 0; tag < PL_MEM_TAG_COUNT; tag++) assert_int_equal(g.mem.now[tag], 0);
 }
 
@@ -189,6 +205,7 @@ static void compare_accounts(const char *way, const outcome *real, const outcome
         fail_msg("process %d of %d: %s: %s: %lld bytes planned, %lld taken", world->rank, world->size, way,
             pl_mem_tag_name((pl_mem_tag)tag), (long long)dry->peak[tag], (long long)real->peak[tag]);
     }
+    fail_if(memcmp(real->disk, dry->disk, sizeof real->disk) != 0, way, "the disk's bytes are not those planned");
     for (int k = 0; k < PL_TRAFFIC_COUNT; k++) {
         if (real->sent[k] == dry->sent[k]) continue;
         fail_msg("process %d of %d: %s: %s: %lld bytes planned, %lld sent", world->rank, world->size, way,
@@ -201,12 +218,13 @@ static void check_way(
     const char *model, golden_options options, int accumulation, bool gap, const outcome *one, outcome *first)
 {
     char way[200];
-    snprintf(way, sizeof way, "%s, %s, %s, ZeRO-%d in groups of %d, recompute %d, accumulation %d%s", model,
+    snprintf(way, sizeof way, "%s, %s, %s, ZeRO-%d in groups of %d, recompute %d, accumulation %d%s%s%s", model,
         options.dora   ? "dora"
         : options.lora ? "lora"
                        : "full",
         pl_dtype_name(options.dtype), options.sharding.stage, options.sharding.group, options.recompute, accumulation,
-        options.sharding.every_micro ? ", every micro-batch" : "");
+        options.sharding.every_micro ? ", every micro-batch" : "", options.offload.optimizer ? ", states on disk" : "",
+        options.offload.params ? ", parameters on disk" : "");
     outcome dry, real;
     pl_comm *nobody;
     pl_error err = {0};
@@ -228,6 +246,16 @@ static void check_way(
     }
     free_outcome(&dry);
 }
+
+static const struct {
+    pl_sharding sharding;
+    pl_offload offload;
+} disks[] = {{{.stage = 0, .bucket = 1 << 24}, {.optimizer = true, .buffer = 1}},
+    {{.stage = 1, .bucket = 4096}, {.optimizer = true, .buffer = 1 << 24}},
+    {{.stage = 2, .bucket = 1 << 24}, {.optimizer = true, .buffer = 1}},
+    {{.stage = 3, .bucket = 1 << 24, .prefetch = 1}, {.optimizer = true, .params = true, .buffer = 1}},
+    {{.stage = 3, .bucket = 4096, .prefetch = 0}, {.params = true}},
+    {{.stage = 3, .bucket = 4096, .prefetch = 2, .group = 2}, {.optimizer = true, .params = true, .buffer = 1 << 24}}};
 
 static void check_all(const char *model, int method, pl_dtype dtype, int recompute, int accumulation, bool gap,
     const pl_optimizer *optimizer)
@@ -251,6 +279,14 @@ static void check_all(const char *model, int method, pl_dtype dtype, int recompu
         options.sharding = ways[i];
         check_way(model, options, accumulation, gap, &one, &first);
     }
+    /* On disk, through buffers of the smallest size, or larger ones than any unit. */
+    for (int i = 0; i < PL_COUNT(disks); i++) {
+        if (disks[i].sharding.group > 0 && world->size % disks[i].sharding.group != 0) continue;
+        options.sharding = disks[i].sharding;
+        options.offload = disks[i].offload;
+        check_way(model, options, accumulation, gap, &one, &first);
+    }
+    options.offload = (pl_offload){0};
     /* Sums over processes before those over micro-batches: other bits, but the same ones in both stages. */
     for (int stage = 2; stage <= 3 && accumulation > 1; stage++) {
         options.sharding = (pl_sharding){.stage = stage, .bucket = 4096, .prefetch = 1, .every_micro = true};
