@@ -54,7 +54,9 @@ static void warn_of_memory(const pl_disk *d, const char *where)
 static int choose_kind(pl_error *err, pl_disk *d)
 {
     pl_error refused = {0};
-    if (pl_disk_by_uring(&refused, d) == 0) return 0;
+    int rc = pl_disk_by_uring(&refused, d);
+    if (rc == 0) return 0;
+    if (rc == PL_ENOMEM) return PL_FAIL_NOMEM(err);
     PL_TRY(pl_disk_by_thread(err, d));
     pl_logf(d->log, PL_LOG_INFO, "a thread reads and writes what is offloaded: %s", refused.message);
     return 0;

@@ -81,6 +81,7 @@ typedef struct given {
     bool dora;
     pl_lora_init init; /* with dora */
     pl_dtype dtype;
+    bool disk;         /* states and parameters lie there */
     pl_device *device; /* NULL: opened in the call */
     int processes;     /* 0: one */
     pl_sharding sharding;
@@ -157,6 +158,7 @@ static int open_and_use(pl_error *err, void *user)
     pl_device *device = NULL;
     pl_engine *engine = NULL;
     pl_comm *comm = NULL;
+    pl_disk *disk = NULL;
     pl_mem mem = {0};
     pl_source source = {.user = t, .find = find};
     int rc;
@@ -166,7 +168,9 @@ static int open_and_use(pl_error *err, void *user)
     if (!t->device) PL_GO(done, pl_device_ref(err, &device));
     if (t->processes) PL_GO(done, lonely_open(err, 1, t->processes, &comm));
     pl_mem_init(&mem, device ? device : t->device);
+    if (t->disk) PL_GO(done, pl_disk_open(err, NULL, "path", "/var/tmp", &disk));
     pl_engine_config config = {.training = true,
+        .offload = {.disk = disk, .optimizer = true, .params = true, .buffer = 1},
         .recompute = 1,
         .seed = 7,
         .clip = 1,
@@ -186,6 +190,7 @@ static int open_and_use(pl_error *err, void *user)
 done:
     pl_engine_close(engine);
     pl_comm_close(comm);
+    pl_disk_close(disk);
     assert_int_equal(mem.total_now, 0); /* the account is even, however far it came */
     pl_device_close(device);
     pl_model_close(model);
@@ -240,10 +245,21 @@ static void as_one_of_several(void **state)
     }
 }
 
+static void training_from_disk(void **state)
+{
+    (void)state;
+    check((given){.name = "llama-tied", .disk = true, .dtype = PL_BF16}, true);
+    check((given){.name = "llama-tied", .disk = true, .dora = true, .dtype = PL_BF16}, false);
+    check((given){.name = "qwen2", .disk = true, .dora = true, .init = PL_LORA_INIT_PISSA, .dtype = PL_F32}, true);
+    const pl_sharding how = {.stage = 3, .bucket = 1 << 12, .prefetch = 1, .group = 2};
+    check((given){.name = "llama-tied", .disk = true, .dtype = PL_BF16, .processes = 4, .sharding = how}, true);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_one_of_several),
+        cmocka_unit_test(training_from_disk),
         cmocka_unit_test(training_in_full),
         cmocka_unit_test(training_an_adapter),
     };
