@@ -52,13 +52,27 @@ static int put_number(pl_error *err, const char *token, size_t size, pl_buf *out
     return strpbrk(text, ".e") ? 0 : pl_buf_puts(err, out, ".0");
 }
 
+typedef struct dump {
+    pl_error *err;
+    pl_buf text;
+    int rc; /* jansson goes on after some failures */
+} dump;
+
+static int add_dumped(const char *bytes, size_t size, void *user)
+{
+    dump *d = user;
+    if (d->rc == 0) d->rc = pl_buf_append(d->err, &d->text, bytes, size);
+    return d->rc < 0 ? -1 : 0;
+}
+
 int pl_json_text(pl_error *err, const json_t *value, size_t flags, pl_buf *out)
 {
-    char *text = json_dumps(value, JSON_INDENT(2) | JSON_ENCODE_ANY | JSON_REAL_PRECISION(17) | flags);
-    if (!text) return PL_FAIL_NOMEM(err);
-    int rc = 0;
+    dump d = {.err = err};
+    flags |= JSON_INDENT(2) | JSON_ENCODE_ANY | JSON_REAL_PRECISION(17);
+    if (json_dump_callback(value, add_dumped, &d, flags) < 0 && d.rc == 0) d.rc = PL_FAIL_NOMEM(err);
+    int rc = d.rc;
     bool quoted = false;
-    for (const char *c = text; *c && rc == 0;) {
+    for (const char *c = pl_buf_text(&d.text); *c && rc == 0;) {
         size_t n = quoted ? 0 : strspn(c, "+-.0123456789eE");
         if (n && *c != 'e' && *c != 'E') { /* the e of true and false begins no number */
             rc = put_number(err, c, n, out);
@@ -72,7 +86,7 @@ int pl_json_text(pl_error *err, const json_t *value, size_t flags, pl_buf *out)
         }
         if (rc == 0) rc = pl_buf_putc(err, out, *c++);
     }
-    free(text);
+    pl_buf_free(&d.text);
     return rc;
 }
 
