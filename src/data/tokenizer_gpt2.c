@@ -61,16 +61,14 @@ static int add_merges(const gpt2 *g, json_t *model)
     json_t *list = json_array();
     int rc = list ? pl_file_read(g->err, g->paths[MERGES], &text) : PL_FAIL_NOMEM(g->err);
     const char *at = pl_buf_text(&text), *end = at + text.size;
+    if (rc == 0 && pl_utf8_check(at, text.size) != text.size)
+        rc = PL_FAIL(g->err, PL_EINPUT, "%s: byte %zu is not UTF-8", g->paths[MERGES], pl_utf8_check(at, text.size));
     for (bool first = true; rc == 0 && at < end; first = false) {
         const char *stop = memchr(at, '\n', (size_t)(end - at)), *next = stop ? stop + 1 : end;
         size_t size = (size_t)((stop ? stop : end) - at);
         if (size && at[size - 1] == '\r') size--;
         if (size && !(first && size >= 8 && memcmp(at, "#version", 8) == 0)) {
-            json_t *line = json_stringn(at, size);
-            if (!line)
-                rc = PL_FAIL(g->err, PL_EINPUT, "%s: is not UTF-8", g->paths[MERGES]);
-            else if (json_array_append_new(list, line) < 0)
-                rc = PL_FAIL_NOMEM(g->err);
+            if (json_array_append_new(list, json_stringn(at, size)) < 0) rc = PL_FAIL_NOMEM(g->err);
         }
         at = next;
     }

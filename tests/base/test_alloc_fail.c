@@ -205,7 +205,39 @@ static void test_tokenizer(void **state)
     pl_buf_free(&file);
 }
 
-/* A chat template from its folder, and a conversation through it; the second has {% generation %}. */
+/* A tokenizer from the files that GPT-2 has. */
+static int use_gpt2(pl_error *err, void *user)
+{
+    pl_tokenizer *t = NULL;
+    (void)user;
+    PL_TRY(pl_tokenizer_open(err, folder, &t));
+    pl_tokenizer_close(t);
+    return 0;
+}
+
+static void test_gpt2(void **state)
+{
+    (void)state;
+    static const char *const files[][2] = {{"vocab.json", "{\"a\": 0, \"b\": 1, \"ab\": 2, \"</s>\": 3}"},
+        {"merges.txt", "#version: 0.2\na b\n"}, {"added_tokens.json", "{\"<x>\": 4}"},
+        {"config.json", "{\"model_type\": \"gpt2\"}"},
+        {"tokenizer_config.json",
+            "{\"tokenizer_class\": \"GPT2Tokenizer\", \"bos_token\": \"</s>\", \"add_bos_token\": "
+            "true}"}};
+    char path[sizeof folder + 32];
+    pl_error err = {0};
+    for (int i = 0; i < PL_COUNT(files); i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, files[i][0]);
+        assert_int_equal(pl_file_write(&err, path, files[i][1], strlen(files[i][1])), 0);
+    }
+    assert_true(alloc_fail_run("GPT-2's files", use_gpt2, NULL) >= 40);
+    for (int i = 0; i < PL_COUNT(files); i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, files[i][0]);
+        assert_int_equal(unlink(path), 0);
+    }
+}
+
+/* A chat template from its folder, and a conversation through it; the last has {% generation %}. */
 static int use_chat(pl_error *err, void *user)
 {
     const json_t *messages = user;
@@ -229,7 +261,8 @@ static void test_chat(void **state)
     (void)state;
     static const char config[] =
         "{\"bos_token\": \"<s>\", \"eos_token\": {\"content\": \"</s>\"}, \"additional_special_tokens\": [\"<x>\"]}";
-    /* One whose turns are found by rendering, with much in it, and one that marks them. */
+    /* One whose turns are found by rendering, with much in it; one that writes a turn otherwise than its prompt does,
+       at the end and without an end; and one that marks them. */
     static const char *const templates[] = {
         "{% macro f(a, b='x') %}{{ a ~ b }}{% for i in range(3) %}{{ i }}{% endfor %}{{ caller() if caller }}{% "
         "endmacro %}"
@@ -243,6 +276,9 @@ static void test_chat(void **state)
         "trim }}"
         "{% call f(1) %}in{% endcall %}{{ {1: 2, 2: 3, 3: 4, 4: 5, 5: 6, 6: 7, 7: 8, 8: 9, 9: 10} | dictsort }}{% "
         "endset %}",
+        "{% set ns = namespace(t='') %}{% for m in messages %}{% set ns.t = ns.t ~ '<|' ~ m.role ~ '|>' ~ m.content %}"
+        "{% endfor %}{% if add_generation_prompt %}{% set ns.t = ns.t + '<|assistant|><think>' %}"
+        "{% else %}{% set ns.t = ns.t + '<|end|>' %}{% endif %}{{ ns.t }}",
         "{% for m in messages %}{{ m.role }}:{% if m.role == 'assistant' %}{% generation %}{{ m.content + eos_token }}"
         "{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}"};
     char path[sizeof folder + 32];
@@ -254,9 +290,9 @@ static void test_chat(void **state)
     snprintf(path, sizeof path, "%s/tokenizer_config.json", folder);
     assert_int_equal(pl_file_write(&err, path, config, strlen(config)), 0);
     snprintf(path, sizeof path, "%s/chat_template.jinja", folder);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < PL_COUNT(templates); i++) {
         assert_int_equal(pl_file_write(&err, path, templates[i], strlen(templates[i])), 0);
-        assert_true(alloc_fail_run(i ? "chat, marked" : "chat, rendered", use_chat, messages) >= 20);
+        assert_true(alloc_fail_run(templates[i], use_chat, messages) >= 20);
     }
     json_decref(messages);
 }
@@ -315,6 +351,7 @@ int main(void)
         cmocka_unit_test(test_arch),
         cmocka_unit_test(test_devices),
         cmocka_unit_test(test_tokenizer),
+        cmocka_unit_test(test_gpt2),
         cmocka_unit_test(test_chat),
         cmocka_unit_test(test_config),
     };

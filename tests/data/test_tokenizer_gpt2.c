@@ -103,7 +103,7 @@ static void test_errors(void **state)
         {"vocab.json", "[]", "vocab.json: is a list; an object was expected", PL_EINPUT},
         {"vocab.json", "{\"a\": \"b\"}", "vocab.json", PL_EINPUT},
         {"merges.txt", "a\n", "merge", PL_EINPUT},
-        {"merges.txt", "a \xff\n", "merges.txt: is not UTF-8", PL_EINPUT},
+        {"merges.txt", "a \xff\n", "merges.txt: byte 2 is not UTF-8", PL_EINPUT},
         {"added_tokens.json", "{\"x\": \"y\"}", "id", PL_EINPUT},
         {"tokenizer_config.json", "{\"tokenizer_class\": \"GPT2Tokenizer\", \"add_bos_token\": 3}",
             "tokenizer_config.json: add_bos_token", PL_EINPUT},
