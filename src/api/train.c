@@ -294,6 +294,20 @@ static int one_step(training *t, pl_metrics *m)
     return 0;
 }
 
+/* Of the last step; metrics.jsonl has everybody's of each. */
+static void tell_slowest(const training *t)
+{
+    double sum = 0;
+    int slowest = 0;
+    for (int r = 0; t->world && r < t->world->size; r++) {
+        sum += t->busy_s[r];
+        if (t->busy_s[r] > t->busy_s[slowest]) slowest = r;
+    }
+    if (!t->world) return;
+    pl_logf(t->log, PL_LOG_INFO, "  processes worked %.3f s on average; the slowest, number %d, %.3f s",
+        sum / t->world->size, slowest, t->busy_s[slowest]);
+}
+
 /* log.profile: what the steps since the last such lines spent their time on. */
 static void tell_profile(training *t, const pl_metrics *m)
 {
@@ -312,6 +326,7 @@ static void tell_profile(training *t, const pl_metrics *m)
         pl_logf(t->log, PL_LOG_INFO, "  disk: read %.1f MiB, wrote %.1f MiB, waited %.3f s in the last step",
             (double)t->moved.read / 0x1p20, (double)t->moved.written / 0x1p20, t->moved.waited_s);
     }
+    tell_slowest(t);
     *profile = (pl_profile){0};
     t->profiled_s = 0;
 }

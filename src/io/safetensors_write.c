@@ -1,9 +1,7 @@
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "base/patch.h"
 #include "io/safetensors.h"
 #include "tensor/convert.h"
 
@@ -268,22 +266,8 @@ done:
     return rc;
 }
 
-static int write_at(pl_error *err, int fd, const char *path, const char *bytes, int64_t size, uint64_t offset)
-{
-    while (size > 0) {
-        ssize_t n = pwrite(fd, bytes, (size_t)size, (off_t)offset);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return PL_FAIL(err, PL_EIO, "%s: cannot be written: %s", path, strerror(errno));
-        bytes += n;
-        size -= n;
-        offset += (uint64_t)n;
-    }
-    return 0;
-}
-
 /* The share of one tensor, whose data begins at `offset`. pieces: 2 * PIECE elements of four bytes. */
-static int write_tensor_share(
-    pl_error *err, int fd, const char *path, const pl_st_source *source, uint64_t offset, char *pieces)
+static int write_tensor_share(pl_error *err, pl_patch *patch, const pl_st_source *source, uint64_t offset, char *pieces)
 {
     int64_t size = pl_dtype_size(source->spec.dtype);
     for (int64_t at = source->first; at < source->first + source->held; at += PIECE) {
@@ -294,14 +278,15 @@ static int write_tensor_share(
             bytes = pieces + PIECE * 4;
             PL_TRY(pl_convert(err, bytes, source->spec.dtype, pieces, source->given, n));
         }
-        PL_TRY(write_at(err, fd, path, bytes, n * size, offset + (uint64_t)(at * size)));
+        PL_TRY(pl_patch_write(err, patch, bytes, (size_t)(n * size), offset + (uint64_t)(at * size)));
     }
     return 0;
 }
 
 int pl_st_write_share(pl_error *err, const char *path, const pl_st_source *sources, int count)
 {
-    int rc = 0, fd = -1;
+    int rc = 0;
+    pl_patch patch = {.fd = -1, .direct = -1};
     pl_buf header = {0};
     pl_st_spec *specs = NULL;
     int *order = NULL;
@@ -313,21 +298,13 @@ int pl_st_write_share(pl_error *err, const char *path, const pl_st_source *sourc
     PL_GO(done, pl_calloc(err, 2 * PIECE, 4, &pieces));
     for (int i = 0; i < count; i++) specs[i] = sources[i].spec;
     PL_GO(done, pl_st_header(err, specs, count, NULL, &header, order, offsets));
-    fd = open(path, O_WRONLY | O_CLOEXEC);
-    if (fd < 0) {
-        rc = PL_FAIL(err, PL_EIO,
-            "%s: cannot be written: %s (the folder must be on a file system that all processes see)", path,
-            strerror(errno));
-        goto done;
+    PL_GO(done, pl_patch_open(err, path, &patch));
+    for (int k = 0; k < count; k++) {
+        PL_GO(done, write_tensor_share(err, &patch, &sources[order[k]], offsets[order[k]], pieces));
     }
-    for (int i = 0; i < count; i++) {
-        PL_GO(done, write_tensor_share(err, fd, path, &sources[i], offsets[i], pieces));
-    }
-    if (fsync(fd) != 0) rc = PL_FAIL(err, PL_EIO, "%s: cannot be written: %s", path, strerror(errno));
+    rc = pl_patch_sync(err, &patch);
 done:
-    if (fd >= 0 && close(fd) != 0 && rc == 0) {
-        rc = PL_FAIL(err, PL_EIO, "%s: cannot be written: %s", path, strerror(errno));
-    }
+    pl_patch_close(&patch);
     free(pieces);
     free(offsets);
     free(order);

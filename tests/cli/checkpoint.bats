@@ -88,6 +88,9 @@ check_damage() {
             train a --method $method --precision $precision --checkpoint.background true
             train b --method $method --precision $precision --checkpoint.background false
             diff -r a/checkpoints b/checkpoints
+            rm -rf c
+            train c --method $method --precision $precision --memory.offload.optimizer disk
+            diff -r a/checkpoints c/checkpoints
             cmp a/*model.safetensors b/*model.safetensors
         done
     done
@@ -100,6 +103,21 @@ check_damage() {
     ! train a --method lora
     chmod u+w a/checkpoints
     grep -q 'a/checkpoints/step-00000004.tmp: ' a.log
+}
+
+@test "a disk that can only be read is told" {
+    train a --method lora --train.steps 2
+    mkdir disk
+    mount -t tmpfs none disk 2>/dev/null || skip "no right to mount a disk"
+    cp -r a disk/b
+    mount -o remount,ro disk
+    status=0
+    "$PLAIT" train --model "$model" --data "$data" --data.sequence_length 32 --train.micro_batch 2 --threads 1 \
+        --train.steps 4 --method lora --output disk/b 2>errors || status=$?
+    umount disk
+    cat errors
+    [ $status = 1 ]
+    grep -q 'disk/b: cannot be written: Read-only file system' errors
 }
 
 @test "a file size that the system refuses ends the run, and the checkpoint before stays" {

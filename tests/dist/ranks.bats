@@ -201,6 +201,12 @@ SH
     done
 }
 
+@test "what each process worked is told" {
+    train 3 out --train.steps 3 --log.profile true
+    grep -q 'processes worked [0-9.]* s on average; the slowest, number [0-2], [0-9.]* s' log
+    [ "$(grep -c '"process_busy_s":\[[0-9.e-]*,[0-9.e-]*,[0-9.e-]*\]' out/metrics.jsonl)" = 3 ]
+}
+
 @test "an output folder that one process does not see is told at the start" {
     cat >elsewhere.sh <<'SH'
 #!/bin/sh
