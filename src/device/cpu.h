@@ -59,11 +59,15 @@ int PL_CPU(attention)(pl_device *device, pl_error *err, const pl_attention_args 
 int64_t PL_CPU(attention_scratch)(pl_device *device, const pl_attention_args *args);
 int PL_CPU(attention_backward)(pl_device *device, pl_error *err, const pl_attention_backward_args *args, void *scratch);
 int64_t PL_CPU(attention_backward_scratch)(pl_device *device, const pl_attention_backward_args *args);
-/* Products that are not oneDNN's: of up to PL_THIN_ROWS rows with a transposed b, and of bf16 on AMX. */
+/* Products that are not oneDNN's: of up to PL_THIN_ROWS rows with a transposed b; in f32, of operands of any dtype
+   (those that it takes it is good at); and of bf16 on AMX. */
 #    define PL_THIN_ROWS 8
 bool PL_CPU(gemm_thin_takes)(const pl_gemm_args *args);
 int PL_CPU(gemm_thin)(pl_device *device, pl_error *err, const pl_gemm_args *args, void *scratch);
 int64_t PL_CPU(gemm_thin_scratch)(const pl_gemm_args *args);
+bool PL_CPU(gemm_f32_takes)(const pl_gemm_args *args);
+int PL_CPU(gemm_f32)(pl_device *device, pl_error *err, const pl_gemm_args *args, void *scratch);
+int64_t PL_CPU(gemm_f32_scratch)(pl_device *device, const pl_gemm_args *args);
 #    ifdef __AMX_BF16__ /* of bf16 tensors */
 bool PL_CPU(gemm_amx_takes)(const pl_gemm_args *args);
 int PL_CPU(gemm_amx)(pl_device *device, pl_error *err, const pl_gemm_args *args, void *scratch);

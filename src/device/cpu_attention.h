@@ -4,6 +4,7 @@
 #ifndef PL_DEVICE_CPU_ATTENTION_H
 #define PL_DEVICE_CPU_ATTENTION_H
 
+#include "device/cpu_tile.h"
 #include "device/kernel.h"
 
 #define Q_BLOCK 48  /* queries of one head that are worked on at once */
@@ -17,21 +18,6 @@
 #    define TILE_VECTORS 2
 #endif
 
-PL_INLINE int64_t at_most(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-PL_INLINE int64_t at_least(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
-PL_INLINE int64_t blocks_in(int64_t n, int64_t block)
-{
-    return (n + block - 1) / block;
-}
-
 PL_INLINE int64_t padded(int64_t n)
 {
     return blocks_in(n, PL_LANES) * PL_LANES;
@@ -44,27 +30,6 @@ PL_INLINE void key_blocks(const pl_sequence *s, int64_t window, int64_t from, in
     int64_t lowest = window > 0 ? at_least(from + shift - window + 1, 0) : 0;
     *first = lowest / K_BLOCK;
     *last = (to - 1 + shift) / K_BLOCK;
-}
-
-/* c[rows, vectors * PL_LANES] = (or +=) a[rows, k] * b[k, ...]. Element (i, l) of a is at i * a_row + l * a_step. */
-PL_INLINE void tile(int rows, int vectors, const float *a, int64_t a_row, int64_t a_step, const float *b,
-    int64_t b_step, float *c, int64_t c_row, int64_t k, bool accumulate)
-{
-    pl_vf sum[TILE_ROWS][TILE_VECTORS];
-    for (int i = 0; i < rows; i++) {
-        for (int v = 0; v < vectors; v++) sum[i][v] = accumulate ? pl_vload(c + i * c_row + v * PL_LANES) : pl_vset(0);
-    }
-    for (int64_t l = 0; l < k; l++) {
-        pl_vf row[TILE_VECTORS];
-        for (int v = 0; v < vectors; v++) row[v] = pl_vload(b + l * b_step + v * PL_LANES);
-        for (int i = 0; i < rows; i++) {
-            pl_vf x = pl_vset(a[i * a_row + l * a_step]);
-            for (int v = 0; v < vectors; v++) sum[i][v] += x * row[v];
-        }
-    }
-    for (int i = 0; i < rows; i++) {
-        for (int v = 0; v < vectors; v++) pl_vstore(c + i * c_row + v * PL_LANES, sum[i][v]);
-    }
 }
 
 #define TILE_CASE(rows, vectors)                                                                                       \

@@ -24,16 +24,6 @@
 #    define SMALL_ROWS 32        /* where there are few blocks */
 #    define ITEMS_A_THREAD 4     /* pieces of work in a panel, at least, so that threads end together */
 
-static int64_t up_to(int64_t n, int64_t unit)
-{
-    return (n + unit - 1) / unit;
-}
-
-static int64_t at_most(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* One pair of operands: c += a b. */
 typedef struct factor {
     pl_tensor a, b;
@@ -61,7 +51,7 @@ typedef struct plan {
 
 static int64_t steps_of(int64_t k)
 {
-    return up_to(k, 32);
+    return blocks_in(k, 32);
 }
 
 static bool swaps(const pl_gemm_args *g)
@@ -91,17 +81,17 @@ static int64_t room_bytes(const plan *p)
 
 static int64_t right_bytes(const plan *p)
 {
-    return up_to(p->panel, 16) * p->steps * AMX_TILE * 2;
+    return blocks_in(p->panel, 16) * p->steps * AMX_TILE * 2;
 }
 
 static int64_t left_bytes(const plan *p)
 {
-    return p->gathered ? up_to(p->tall, 16) * steps_of(p->k_block) * AMX_TILE * 2 : 0;
+    return p->gathered ? blocks_in(p->tall, 16) * steps_of(p->k_block) * AMX_TILE * 2 : 0;
 }
 
 static int64_t sums_bytes(const plan *p)
 {
-    return p->partial ? up_to(p->tall * p->panel * 4, 64) * 64 : 0;
+    return p->partial ? blocks_in(p->tall * p->panel * 4, 64) * 64 : 0;
 }
 
 /* Of a panel; it has 32 columns at least. */
@@ -119,13 +109,13 @@ static plan plan_of(const pl_gemm_args *g, int threads)
 {
     plan p = {.args = g};
     take_operands(&p, g);
-    int64_t blocks = up_to(p.main.k, K_BLOCK);
-    p.k_block = blocks > 1 ? up_to(up_to(p.main.k, blocks), 32) * 32 : p.main.k;
+    int64_t blocks = blocks_in(p.main.k, K_BLOCK);
+    p.k_block = blocks > 1 ? blocks_in(blocks_in(p.main.k, blocks), 32) * 32 : p.main.k;
     p.partial = blocks > 1 && g->c.dtype != PL_F32;
     p.steps = steps_of(p.k_block) + steps_of(p.tail.k);
-    int64_t columns = panel_bytes(p.steps) / (p.steps * 64) / 32 * 32, panels = up_to(p.n, columns);
-    p.panel = panels > 1 ? up_to(up_to(p.n, panels), 32) * 32 : p.n;
-    p.rows = up_to(p.m, ROWS) < 4 * threads ? SMALL_ROWS : ROWS;
+    int64_t columns = panel_bytes(p.steps) / (p.steps * 64) / 32 * 32, panels = blocks_in(p.n, columns);
+    p.panel = panels > 1 ? blocks_in(blocks_in(p.n, panels), 32) * 32 : p.n;
+    p.rows = blocks_in(p.m, ROWS) < 4 * threads ? SMALL_ROWS : ROWS;
     p.gathered = gathers(&p);
     int64_t most = LEFT_BYTES / (steps_of(p.k_block) * 64) / ROWS * ROWS;
     p.tall = p.gathered ? at_most(p.m, most) : p.m;
@@ -139,9 +129,10 @@ int64_t PL_CPU(gemm_amx_scratch)(pl_device *device, const pl_gemm_args *args)
     plan p = {0};
     take_operands(&p, args);
     int64_t steps = at_most(steps_of(p.main.k), K_BLOCK / 32) + steps_of(p.tail.k), column = steps * 64;
-    int64_t right = at_most(up_to(p.n, 16) * 16 * column, panel_bytes(steps)), left = 0, sums = 0;
-    if (gathers(&p)) left = at_most(up_to(p.m, 16) * 16 * column, LEFT_BYTES);
-    if (p.main.k > K_BLOCK && args->c.dtype != PL_F32) sums = up_to(p.m * at_most(p.n, WIDEST_PARTIAL) * 4, 64) * 64;
+    int64_t right = at_most(blocks_in(p.n, 16) * 16 * column, panel_bytes(steps)), left = 0, sums = 0;
+    if (gathers(&p)) left = at_most(blocks_in(p.m, 16) * 16 * column, LEFT_BYTES);
+    if (p.main.k > K_BLOCK && args->c.dtype != PL_F32)
+        sums = blocks_in(p.m * at_most(p.n, WIDEST_PARTIAL) * 4, 64) * 64;
     return right + left + sums + device->threads * ROWS * column;
 }
 
@@ -207,7 +198,7 @@ static left left_rows(const factor *f, int64_t i, int64_t rows, int64_t from, in
         const uint16_t *at = (const uint16_t *)f->a.data + i * f->a.stride + from;
         return (left){(const char *)at, f->a.stride * 2, 64, f->a.stride * 32};
     }
-    int64_t steps = steps_of(count), tiles = up_to(rows, 16);
+    int64_t steps = steps_of(count), tiles = blocks_in(rows, 16);
     uint16_t *at = *room;
     for (int64_t r = 0; r < tiles; r++) pack_left(at + r * steps * AMX_TILE, f, i + r * 16, from, count);
     *room += tiles * steps * AMX_TILE;
@@ -238,7 +229,7 @@ static square square_at(
     const plan *p, const finish *f, float *sums, int64_t i, int64_t rows, int64_t j, int64_t columns)
 {
     square q = {.plan = p, .finish = f, .sums = sums, .i = i, .j = j, .rows = rows, .columns = columns};
-    q.pieces = (int)(p->swapped ? up_to(rows, 16) * up_to(columns, 16) : rows);
+    q.pieces = (int)(p->swapped ? blocks_in(rows, 16) * blocks_in(columns, 16) : rows);
     return q;
 }
 
@@ -355,7 +346,7 @@ PL_INLINE void multiply_square(int m, int n, float *sums, left main, int64_t mai
     if (n == 2) AMX_ZERO(1);
     if (m == 2) AMX_ZERO(2);
     if (m == 2 && n == 2) AMX_ZERO(3);
-    int pieces = (int)up_to(before->pieces, main_steps);
+    int pieces = (int)blocks_in(before->pieces, main_steps);
     steps(m, n, main, b, below, main_steps, before, pieces);
     steps(m, n, tail, b + main_steps * AMX_TILE, below, tail_steps, before, 0);
     AMX_STORE(0, sums, 128);
@@ -424,7 +415,7 @@ static void multiply(const plan *p, const part *t, int64_t i, int64_t first, int
             }
             before = q;
         }
-        fetch_below(p, t, i, (c - first) / 2, up_to(end - first, 2));
+        fetch_below(p, t, i, (c - first) / 2, blocks_in(end - first, 2));
     }
     finish_square(&before);
 }
@@ -433,7 +424,7 @@ static void multiply(const plan *p, const part *t, int64_t i, int64_t first, int
    transposed by the 32 of its rows that are a step. */
 static void pack_whole_left(const plan *p, const part *t)
 {
-    int64_t steps = steps_of(t->count), tiles = up_to(t->rows, 16);
+    int64_t steps = steps_of(t->count), tiles = blocks_in(t->rows, 16);
     if (!p->main.transpose_a) {
 #    pragma omp for schedule(static) nowait
         for (int64_t r = 0; r < tiles; r++) {
@@ -456,7 +447,7 @@ static void pack_panel(
 {
     if (f->transpose_b) {
 #    pragma omp for schedule(static) nowait
-        for (int64_t c = 0; c < up_to(columns, 16); c++) {
+        for (int64_t c = 0; c < blocks_in(columns, 16); c++) {
             pack_right_column(tiles + c * below, f, j + c * 16, from, count);
         }
         return;
@@ -470,7 +461,7 @@ static void pack_panel(
 /* Every thread of a team comes here too. */
 static void multiply_part(const plan *p, const part *t, uint16_t *room)
 {
-    int64_t tiles = up_to(t->columns, 16), blocks = up_to(t->rows, p->rows), below = part_steps(t) * AMX_TILE;
+    int64_t tiles = blocks_in(t->columns, 16), blocks = blocks_in(t->rows, p->rows), below = part_steps(t) * AMX_TILE;
     if (p->gathered && t->packs_left) pack_whole_left(p, t);
     pack_panel(p->right, below, &p->main, t->j, t->columns, t->from, t->count);
     if (t->tail) {
@@ -478,9 +469,9 @@ static void multiply_part(const plan *p, const part *t, uint16_t *room)
         pack_panel(behind, below, &p->tail, t->j, t->columns, 0, t->tail);
     }
 #    pragma omp barrier
-    int64_t pairs = up_to(tiles, 2), wanted = up_to(ITEMS_A_THREAD * omp_get_num_threads(), blocks);
+    int64_t pairs = blocks_in(tiles, 2), wanted = blocks_in(ITEMS_A_THREAD * omp_get_num_threads(), blocks);
     int64_t cuts = at_most(wanted, pairs);
-#    pragma omp for schedule(static)
+#    pragma omp for schedule(dynamic)
     for (int64_t item = 0; item < blocks * cuts; item++) {
         int64_t i = t->i + item / cuts * p->rows, cut = item % cuts;
         multiply(p, t, i, cut * pairs / cuts * 2, at_most((cut + 1) * pairs / cuts * 2, tiles), room);
@@ -523,7 +514,7 @@ int PL_CPU(gemm_amx)(pl_device *device, pl_error *err, const pl_gemm_args *args,
     if (at - (char *)scratch > PL_CPU(gemm_amx_scratch)(device, args)) {
         return PL_FAIL(err, PL_EBUG, "a product takes more scratch than it asked for");
     }
-    int64_t panels = up_to(p.n, p.panel), parts = up_to(p.main.k, p.k_block), work = p.m * p.n * p.main.k;
+    int64_t panels = blocks_in(p.n, p.panel), parts = blocks_in(p.main.k, p.k_block), work = p.m * p.n * p.main.k;
 #    pragma omp parallel num_threads(work < ALONE ? 1 : device->threads)
     {
         amx_config before;

@@ -5,6 +5,22 @@
 
 #include "device/cpu.h"
 
+PL_INLINE int64_t at_most(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+PL_INLINE int64_t at_least(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* The last may be smaller. */
+PL_INLINE int64_t blocks_in(int64_t n, int64_t block)
+{
+    return (n + block - 1) / block;
+}
+
 /* The `lanes` (<= PL_LANES) elements from element i on. In kernels `dtype` and mostly `lanes` are constants after
    inlining, so that nothing is left of the choices. Lanes beyond are 0. */
 PL_INLINE pl_vf pl_vget(pl_dtype dtype, const void *data, int64_t i, int64_t lanes)

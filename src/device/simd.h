@@ -49,7 +49,7 @@ typedef uint16_t pl_vh __attribute__((vector_size(2 * PL_LANES))); /* bf16 bits 
 
 PL_INLINE pl_vf pl_vset(float x)
 {
-    return (pl_vf){0} + x;
+    return x - (pl_vf){0}; /* not a sum: -0 + 0 is 0, so an addition would be left of that */
 }
 
 PL_INLINE pl_vf pl_vload(const float *p)

@@ -145,16 +145,46 @@ static void two_pairs(void **state)
     check_case(&(gemm_case){3, 40, 64, false, true, false, PL_F32, PL_F32, 1, 2, 0, 16, false});
 }
 
-/* Beyond what the AMX kernel packs at once, of each operand, and beyond what it sums at once. */
+/* Beyond what our kernels pack at once, of each operand, and beyond what they sum at once. */
 static void larger_than_a_panel(void **state)
 {
     (void)state;
+    check_case(&(gemm_case){97, 1100, 1300, false, true, false, PL_F32, PL_F32, 0.5f, 0, 0, 40, true});
+    check_case(&(gemm_case){64, 1100, 1300, false, false, false, PL_F32, PL_F32, 1, 2, 0, 0, false});
+    check_case(&(gemm_case){70, 650, 513, true, false, true, PL_F32, PL_F32, 1, 0, 5, 16, false});
+    check_case(&(gemm_case){71, 65, 1024, true, true, true, PL_F32, PL_F32, -1, 0, 0, 0, false});
     check_case(&(gemm_case){33, 1100, 520, false, true, false, PL_BF16, PL_BF16, 1, 0, 0, 16, true});
     check_case(&(gemm_case){20, 300, 4200, false, false, true, PL_BF16, PL_BF16, 1, 0, 0, 16, false});
     check_case(&(gemm_case){20, 300, 4200, false, true, false, PL_BF16, PL_F32, 1, 1, 8, 0, false});
     check_case(&(gemm_case){40, 300, 4200, true, false, true, PL_BF16, PL_BF16, 1, 0, 0, 0, false});
     check_case(&(gemm_case){2130, 20, 2050, true, false, true, PL_BF16, PL_F32, 1, 0, 0, 0, false});
     check_case(&(gemm_case){2130, 20, 2050, true, true, false, PL_BF16, PL_BF16, 1, 2, 0, 0, false});
+}
+
+/* `from`: tokens with which a product is ours. */
+static void check_scratch(op_context *context, pl_dtype dtype, int64_t from)
+{
+    static const int64_t weights[][2] = {
+        {192, 64}, {64, 192}, {192, 576}, {1536, 576}, {576, 1536}, {4864, 896}, {700, 5000}};
+    for (int form = 0; form < 3 * PL_COUNT(weights); form++) {
+        int64_t n = weights[form / 3][0], k = weights[form / 3][1], before = 0;
+        for (int64_t tokens = from; tokens < 2600; tokens += tokens < 40 ? 1 : 67) {
+            pl_tensor x = pl_tensor_2d(NULL, dtype, tokens, k), y = pl_tensor_2d(NULL, dtype, tokens, n);
+            pl_tensor w = pl_tensor_2d(NULL, dtype, n, k), dw = pl_tensor_2d(NULL, PL_F32, n, k);
+            pl_gemm_args forms[] = {
+                {.c = y, .a = x, .b = w, .transpose_b = true, .alpha = 1},
+                {.c = x, .a = y, .b = w, .alpha = 1},
+                {.c = dw, .a = y, .b = x, .transpose_a = true, .accumulate = true, .alpha = 1},
+            };
+            pl_device *device = context->device;
+            int64_t bytes = device->ops->gemm_scratch(device, &context->err, &forms[form % 3]);
+            if (bytes < before) {
+                fail_msg("form %d of %lld x %lld: %lld tokens take %lld bytes, fewer take %lld", form % 3, (long long)n,
+                    (long long)k, (long long)tokens, (long long)bytes, (long long)before);
+            }
+            before = bytes;
+        }
+    }
 }
 
 /* A plan knows the largest batch alone, so that fewer tokens must never take more scratch: as rows of a and c, or as
@@ -173,26 +203,8 @@ static void scratch_grows(void **state)
         op_close(&context);
         skip();
     }
-    static const int64_t weights[][2] = {{40, 24}, {192, 576}, {1536, 576}, {576, 1536}, {4864, 896}, {700, 5000}};
-    for (int form = 0; form < 3 * PL_COUNT(weights); form++) {
-        int64_t n = weights[form / 3][0], k = weights[form / 3][1], before = 0;
-        for (int64_t tokens = 1; tokens < 2600; tokens += tokens < 40 ? 1 : 67) {
-            pl_tensor x = pl_tensor_2d(NULL, PL_BF16, tokens, k), y = pl_tensor_2d(NULL, PL_BF16, tokens, n);
-            pl_tensor w = pl_tensor_2d(NULL, PL_BF16, n, k), dw = pl_tensor_2d(NULL, PL_F32, n, k);
-            pl_gemm_args forms[] = {
-                {.c = y, .a = x, .b = w, .transpose_b = true, .alpha = 1},
-                {.c = x, .a = y, .b = w, .alpha = 1},
-                {.c = dw, .a = y, .b = x, .transpose_a = true, .accumulate = true, .alpha = 1},
-            };
-            pl_device *device = context.device;
-            int64_t bytes = device->ops->gemm_scratch(device, &context.err, &forms[form % 3]);
-            if (bytes < before) {
-                fail_msg("form %d of %lld x %lld: %lld tokens take %lld bytes, fewer take %lld", form % 3, (long long)n,
-                    (long long)k, (long long)tokens, (long long)bytes, (long long)before);
-            }
-            before = bytes;
-        }
-    }
+    check_scratch(&context, PL_F32, 64);
+    check_scratch(&context, PL_BF16, 1);
     op_close(&context);
 }
 
