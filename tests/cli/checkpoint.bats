@@ -105,6 +105,22 @@ check_damage() {
     grep -q 'a/checkpoints/step-00000004.tmp: ' a.log
 }
 
+@test "a checkpoint that takes longer than a step holds what was there when it began" {
+    # 13 million parameters, so that 160 MB are written while a step of five tokens wants to change them.
+    cat >config.json <<'JSON'
+{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 8192, "hidden_size": 384,
+ "intermediate_size": 1024, "num_hidden_layers": 4, "num_attention_heads": 6, "num_key_value_heads": 6,
+ "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "hidden_act": "silu", "tie_word_embeddings": false}
+JSON
+    for i in 1 2 3; do echo "{\"input_ids\": [$i, 2, 3, 4, $i]}"; done >rows.jsonl
+    for background in true false; do
+        "$PLAIT" train --from_scratch config.json --data rows.jsonl --method full --train.micro_batch 1 --threads 1 \
+            --train.steps 3 --checkpoint.every 1 --checkpoint.keep 0 --checkpoint.background $background \
+            --output $background 2>log
+    done
+    diff -r true/checkpoints false/checkpoints
+}
+
 @test "a disk that can only be read is told" {
     train a --method lora --train.steps 2
     mkdir disk
