@@ -9,7 +9,7 @@ ninja := $(if $(shell command -v ninja),-G Ninja)
 ccache := $(if $(shell command -v ccache),-DCMAKE_C_COMPILER_LAUNCHER=ccache)
 sources = $(shell git ls-files '*.c' '*.h')
 
-.PHONY: all configure demo test install deps deps-dev docs format check asan fuzz fault interop bench bench-peers clean
+.PHONY: all configure demo test install deps deps-dev docs format check asan fuzz fault interop bench bench-peers bench-ranks clean
 
 all: configure
 	@cmake --build $(BUILD) --parallel $(JOBS)
@@ -86,6 +86,16 @@ bench-peers: configure
 	@cmake --build $(BUILD) --parallel $(JOBS) --target plait bench_floor
 	@$(fetch_peer)
 	@$(steps) --peer-python $(BUILD)/peer/bin/python $(if $(TCMALLOC),--preload $(TCMALLOC))
+# Several processes against one, and against DDP, FSDP2 and DeepSpeed (which is built from source; without it its rows
+# are left out).
+RANKS_BENCH = python3 bench/ranks.py --build $(BUILD) --work $(BUILD)/bench --out $(BUILD)/bench/ranks.csv --cases '$(BENCH)' \
+    --rounds $(ROUNDS) --peer-python $(BUILD)/peer/bin/python $(if $(TCMALLOC),--preload $(TCMALLOC))
+bench-ranks: configure
+	@cmake --build $(BUILD) --parallel $(JOBS) --target plait
+	@$(fetch_peer)
+	@$(BUILD)/peer/bin/python -c 'import deepspeed' 2>/dev/null || \
+	    $(BUILD)/peer/bin/pip install -q --no-build-isolation setuptools wheel deepspeed || true
+	@$(RANKS_BENCH)
 
 clean:
 	rm -rf $(BUILD)
