@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Writes what steps.py measured into docs/performance.md (between its two marks) and docs/performance.svg.
+"""Writes what steps.py and ranks.py measured into docs/performance.md (between two marks each) and docs/performance.svg.
 
-    report.py steps.csv docs/performance.md docs/performance.svg"""
+    report.py steps.csv ranks.csv docs/performance.md docs/performance.svg"""
 import csv
 import sys
 from collections import OrderedDict
 
-BEGIN, END = "<!-- table: bench/report.py -->", "<!-- end of table -->"
+STEPS, RANKS, END = "<!-- table: bench/report.py -->", "<!-- table of processes: bench/report.py -->", "<!-- end of table -->"
+# What a row of several processes is set beside: that of the peer which shares out as much.
+RANKS_PEERS = {"plait-ddp": ("torch-ddp",), "plait-zero2": ("deepspeed-zero2",), "plait-zero3": ("torch-fsdp2", "deepspeed-zero3")}
 COLORS = {"plait": "#1f6f8b", "peer": "#c9c9c9"}
 BAR, GAP, LEFT, WIDTH = 14, 16, 210, 330
 
@@ -42,6 +44,28 @@ def table(found):
     return "\n".join(lines)
 
 
+def ranks_table(path):
+    with open(path, newline="", encoding="utf-8") as lines:
+        rows = {row["case"]: row for row in csv.DictReader(lines)}  # a later row of the same case counts
+    lines = ["| | processes x threads | s a step | tokens/s | of one process | MiB together | tokens/s over the peer's, memory of the peer's |",
+             "|---|---|---|---|---|---|---|"]
+    for case, row in rows.items():
+        beside = [f"{peer}: {float(row['tokens_per_s']) / float(rows[peer]['tokens_per_s']):.2f}, "
+                  f"{float(row['pss_mib']) / float(rows[peer]['pss_mib']):.2f}" for peer in RANKS_PEERS.get(case, ()) if peer in rows]
+        lines.append(f"| {case} | {row['processes']} x {row['threads']} | {float(row['step_s_med']):.2f} | {row['tokens_per_s']} "
+                     f"| {100 * float(row['of_one_process']):.0f} % | {row['pss_mib']} | {'; '.join(beside)} |")
+    versions = dict.fromkeys(row["versions"] for row in rows.values())
+    any_row = next(iter(rows.values()))
+    lines += ["", f"{any_row['machine']}; {'; '.join(versions)}; {any_row['date']}."]
+    return "\n".join(lines)
+
+
+def replace_table(text, mark, new):
+    before, rest = text.split(mark)
+    after = rest.split(END, 1)[1]
+    return f"{before}{mark}\n{new}\n{END}{after}"
+
+
 def bars(out, x, title, found, field):
     top = max(float(row[field]) for programs in found.values() for row in programs.values())
     out.append(f'<text x="{x}" y="20" font-weight="bold">{title}</text>')
@@ -72,15 +96,15 @@ def svg(found):
 
 
 def main():
-    found = cases(sys.argv[1])
-    with open(sys.argv[2], encoding="utf-8") as page:
-        text = page.read()
-    before, rest = text.split(BEGIN)
-    after = rest.split(END)[1]
-    with open(sys.argv[2], "w", encoding="utf-8") as page:
-        page.write(f"{before}{BEGIN}\n{table(found)}\n{END}{after}")
-    with open(sys.argv[3], "w", encoding="utf-8") as image:
-        image.write(svg(found))
+    steps, ranks, page, image = sys.argv[1:5]
+    found = cases(steps)
+    with open(page, encoding="utf-8") as lines:
+        text = lines.read()
+    text = replace_table(text, STEPS, table(found))
+    with open(page, "w", encoding="utf-8") as lines:
+        lines.write(replace_table(text, RANKS, ranks_table(ranks)))
+    with open(image, "w", encoding="utf-8") as lines:
+        lines.write(svg(found))
 
 
 if __name__ == "__main__":
