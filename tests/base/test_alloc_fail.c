@@ -276,11 +276,11 @@ static void test_chat(void **state)
         "trim }}"
         "{% call f(1) %}in{% endcall %}{{ {1: 2, 2: 3, 3: 4, 4: 5, 5: 6, 6: 7, 7: 8, 8: 9, 9: 10} | dictsort }}{% "
         "endset %}",
-        "{% set ns = namespace(t='') %}{% for m in messages %}{% set ns.t = ns.t ~ '<|' ~ m.role ~ '|>' ~ m.content %}"
-        "{% endfor %}{% if add_generation_prompt %}{% set ns.t = ns.t + '<|assistant|><think>' %}"
-        "{% else %}{% set ns.t = ns.t + '<|end|>' %}{% endif %}{{ ns.t }}",
-        "{% for m in messages %}{{ m.role }}:{% if m.role == 'assistant' %}{% generation %}{{ m.content + eos_token }}"
-        "{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}"};
+        ("{% set ns = namespace(t='') %}{% for m in messages %}{% set ns.t = ns.t ~ '<|' ~ m.role ~ '|>' ~ m.content %}"
+         "{% endfor %}{% if add_generation_prompt %}{% set ns.t = ns.t + '<|assistant|><think>' %}"
+         "{% else %}{% set ns.t = ns.t + '<|end|>' %}{% endif %}{{ ns.t }}"),
+        ("{% for m in messages %}{{ m.role }}:{% if m.role == 'assistant' %}{% generation %}{{ m.content + eos_token }}"
+         "{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}")};
     char path[sizeof folder + 32];
     pl_error err = {0};
     json_t *messages = json_pack("[s, [{s:s, s:s}, {s:s, s:s}, {s:s, s:s}, {s:s, s:s}]]", "2026-01-15T12:00:00", "role",
