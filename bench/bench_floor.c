@@ -65,9 +65,11 @@ static pl_tensor take(ring *r, pl_dtype dtype, int64_t rows, int64_t columns)
 
 static void product(floor_bench *f, enum kind kind, pl_gemm_args args, double share)
 {
+    bool refused = false;
     args.alpha = 1;
-    int64_t bytes = pl_onednn_gemm_scratch(f->onednn, &f->err, &args);
+    int64_t bytes = pl_onednn_gemm_scratch(f->onednn, &f->err, &args, &refused);
     if (bytes < 0) stop(f->err.message);
+    if (refused) stop("oneDNN has no such product on this machine");
     if (bytes > f->scratch_bytes) {
         free(f->scratch);
         f->scratch = room((size_t)bytes);

@@ -7,13 +7,13 @@
    that. */
 #include <omp.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "cli/cli.h"
 
 #define SAMPLE_S 0.05   /* between two looks */
@@ -89,12 +89,8 @@ static void *watch(void *unused)
 
 void cli_give_way(void)
 {
-    sigset_t all, before;
+    pl_error ignored = {0};
     pthread_t thread;
     if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT")) return;
-    /* Its threads take no signals: cli_catch_signals has one for them. */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    if (pthread_create(&thread, NULL, watch, NULL) == 0) pthread_detach(thread);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (pl_thread_start(&ignored, "a busy machine", watch, NULL, &thread) == 0) pthread_detach(thread);
 }

@@ -2,18 +2,8 @@
    f32 (cpu_gemm_f32.c), or oneDNN, which has the rest. Where the machine has no bf16 arithmetic that is worth it
    (oneDNN refuses bf16 on AVX2, and emulates it at a fifth of the f32 speed on AVX-512 without its bf16 extension),
    bf16 too is multiplied in f32. */
-#include "device/cpu.h"
+#include "device/kernel.h"
 #include "device/onednn.h"
-
-static int64_t inner_length(const pl_gemm_args *args)
-{
-    return args->transpose_a ? args->a.shape[0] : args->a.shape[1];
-}
-
-static int64_t aligned(int64_t bytes)
-{
-    return (bytes + 63) / 64 * 64;
-}
 
 static bool converts_bias(const pl_gemm_args *args)
 {
@@ -22,7 +12,7 @@ static bool converts_bias(const pl_gemm_args *args)
 
 static int64_t bias_bytes(const pl_gemm_args *args)
 {
-    return converts_bias(args) ? aligned(args->c.shape[1] * 4) : 0;
+    return converts_bias(args) ? blocks_in(args->c.shape[1] * 4, 64) * 64 : 0;
 }
 
 static pl_gemm_args with_f32_bias(const pl_gemm_args *args, void *data)
@@ -55,43 +45,47 @@ static pl_gemm_args first(const pl_gemm_args *args)
     return g;
 }
 
-/* Whether it is made in f32 by our own kernel: what that is good at, and all of a dtype that oneDNN would emulate. */
-static bool goes_to_f32(const pl_gemm_args *args)
-{
-    return PL_CPU(gemm_f32_takes)(args) || (args->a.dtype == PL_BF16 && !pl_onednn_has_bf16());
-}
-
 /* Of one pair, by oneDNN. */
-static int64_t product_scratch(pl_onednn *onednn, pl_error *err, const pl_gemm_args *args)
+static int64_t product_scratch(pl_onednn *onednn, pl_error *err, const pl_gemm_args *args, bool *refused)
 {
     pl_gemm_args f32_bias = with_f32_bias(args, NULL);
-    int64_t bytes = pl_onednn_gemm_scratch(onednn, err, &f32_bias);
+    int64_t bytes = pl_onednn_gemm_scratch(onednn, err, &f32_bias, refused);
     return bytes < 0 ? bytes : bytes + bias_bytes(args);
 }
 
-/* By oneDNN. */
-static int64_t products_scratch(pl_device *device, pl_error *err, const pl_gemm_args *args)
+/* Of both. *refused: oneDNN does not make one of them. */
+static int64_t products_scratch(pl_onednn *onednn, pl_error *err, const pl_gemm_args *args, bool *refused)
 {
-    pl_onednn *onednn = ((pl_cpu *)device)->onednn;
     pl_gemm_args one = first(args), two = second(args);
-    int64_t bytes = product_scratch(onednn, err, &one);
-    if (bytes < 0 || pl_tensor_none(args->a2)) return bytes;
-    int64_t more = product_scratch(onednn, err, &two);
+    int64_t bytes = product_scratch(onednn, err, &one, refused);
+    if (bytes < 0 || *refused || pl_tensor_none(args->a2)) return bytes;
+    int64_t more = product_scratch(onednn, err, &two, refused);
     return more < 0 || more > bytes ? more : bytes;
+}
+
+/* Who makes what is no thin product and not AMX's: our kernel in f32, which has what it is good at and all that oneDNN
+   would emulate or refuses, or oneDNN, which wants so many bytes of scratch. */
+static int choose(pl_device *device, pl_error *err, const pl_gemm_args *args, bool *ours, int64_t *bytes)
+{
+    *bytes = 0;
+    *ours = PL_CPU(gemm_f32_takes)(args) || (args->a.dtype == PL_BF16 && !pl_onednn_has_bf16());
+    if (!*ours) *bytes = products_scratch(((pl_cpu *)device)->onednn, err, args, ours);
+    return *bytes < 0 ? (int)*bytes : 0;
 }
 
 /* Of what is no thin product. A plan knows the largest batch alone: what our kernel takes counts for smaller ones too,
    which oneDNN makes. */
 static int64_t wide_scratch(pl_device *device, pl_error *err, const pl_gemm_args *args)
 {
+    bool ours;
+    int64_t theirs;
     if (is_empty(args)) return 0;
 #ifdef __AMX_BF16__
     if (PL_CPU(gemm_amx_takes)(args)) return PL_CPU(gemm_amx_scratch)(device, args);
 #endif
-    bool f32 = goes_to_f32(args);
-    int64_t ours = f32 || args->a.dtype == PL_F32 ? PL_CPU(gemm_f32_scratch)(device, args) : 0;
-    int64_t theirs = f32 ? 0 : products_scratch(device, err, args);
-    return theirs < 0 || theirs > ours ? theirs : ours;
+    PL_TRY(choose(device, err, args, &ours, &theirs));
+    int64_t f32 = ours || args->a.dtype == PL_F32 ? PL_CPU(gemm_f32_scratch)(device, args) : 0;
+    return theirs > f32 ? theirs : f32;
 }
 
 /* What a thin product would take counts for taller ones too. */
@@ -128,7 +122,10 @@ int PL_CPU(gemm)(pl_device *device, pl_error *err, const pl_gemm_args *args, voi
 #ifdef __AMX_BF16__
     if (PL_CPU(gemm_amx_takes)(args)) return PL_CPU(gemm_amx)(device, err, args, scratch);
 #endif
-    if (goes_to_f32(args)) return PL_CPU(gemm_f32)(device, err, args, scratch);
+    bool ours;
+    int64_t bytes;
+    PL_TRY(choose(device, err, args, &ours, &bytes));
+    if (ours) return PL_CPU(gemm_f32)(device, err, args, scratch);
     pl_gemm_args one = first(args), two = second(args);
     PL_TRY(product_of(device, err, &one, scratch));
     return pl_tensor_none(args->a2) ? 0 : product_of(device, err, &two, scratch);

@@ -63,7 +63,7 @@ static bool swaps(const pl_gemm_args *g)
 /* The product that is made: its operands and c's shape. */
 static void take_operands(plan *p, const pl_gemm_args *g)
 {
-    int64_t k = g->transpose_a ? g->a.shape[0] : g->a.shape[1], k2 = pl_tensor_none(g->a2) ? 0 : g->a2.shape[1];
+    int64_t k = inner_length(g), k2 = second_length(g);
     p->swapped = swaps(g);
     p->m = g->c.shape[p->swapped];
     p->n = g->c.shape[!p->swapped];
@@ -138,8 +138,7 @@ int64_t PL_CPU(gemm_amx_scratch)(pl_device *device, const pl_gemm_args *args)
 
 bool PL_CPU(gemm_amx_takes)(const pl_gemm_args *args)
 {
-    int64_t k = args->transpose_a ? args->a.shape[0] : args->a.shape[1];
-    return args->a.dtype == PL_BF16 && args->c.shape[0] > 0 && args->c.shape[1] > 0 && k > 0;
+    return args->a.dtype == PL_BF16 && args->c.shape[0] > 0 && args->c.shape[1] > 0 && inner_length(args) > 0;
 }
 
 /* ---- packing ---- */
@@ -280,7 +279,7 @@ static void finish_transposed(const square *q, int64_t i, int64_t j)
 {
     pl_vf v[16];
     int64_t rows = at_most(q->rows - i, 16), columns = at_most(q->columns - j, 16);
-    for (int64_t r = 0; r < 16; r++) v[r] = pl_vset(0);
+    for (int64_t r = rows; r < 16; r++) v[r] = pl_vset(0);
     for (int64_t r = 0; r < rows; r++) (void)whole_sums(q, i + r, j, columns, &v[r]);
     if (q->finish->to_sums) return;
     pl_vtranspose(v);

@@ -62,10 +62,9 @@ bool PL_CPU(gemm_f32_takes)(const pl_gemm_args *g)
 
 static plan plan_of(const pl_gemm_args *g)
 {
-    plan p = {.args = g, .m = g->c.shape[0], .n = g->c.shape[1], .k = g->a.shape[!g->transpose_a]};
+    plan p = {.args = g, .m = g->c.shape[0], .n = g->c.shape[1], .k = inner_length(g), .k2 = second_length(g)};
     p.main = (factor){g->a, g->b, g->transpose_a, g->transpose_b};
     p.tail = (factor){g->a2, g->b2, false, g->transpose_b2};
-    p.k2 = pl_tensor_none(g->a2) ? 0 : g->a2.shape[1];
     p.k_block = blocks_in(p.k, blocks_in(p.k, K_BLOCK));
     p.partial = p.k > K_BLOCK && g->c.dtype != PL_F32;
     int64_t sliver = (p.k_block + p.k2) * COLUMNS * 4, slivers = at_least(PANEL_BYTES / sliver, 1);

@@ -4,16 +4,6 @@
 
 #define AT_ONCE 4 /* rows of b that are read together */
 
-static int64_t inner_length(const pl_gemm_args *args)
-{
-    return args->a.shape[1];
-}
-
-static int64_t second_length(const pl_gemm_args *args)
-{
-    return pl_tensor_none(args->a2) ? 0 : args->a2.shape[1];
-}
-
 bool PL_CPU(gemm_thin_takes)(const pl_gemm_args *args)
 {
     bool second = pl_tensor_none(args->a2) || args->transpose_b2;

@@ -21,6 +21,18 @@ PL_INLINE int64_t blocks_in(int64_t n, int64_t block)
     return (n + block - 1) / block;
 }
 
+/* Elements of a sum of the first pair's. */
+PL_INLINE int64_t inner_length(const pl_gemm_args *args)
+{
+    return args->transpose_a ? args->a.shape[0] : args->a.shape[1];
+}
+
+/* Of the second pair's, which may be none. */
+PL_INLINE int64_t second_length(const pl_gemm_args *args)
+{
+    return pl_tensor_none(args->a2) ? 0 : args->a2.shape[1];
+}
+
 /* The `lanes` (<= PL_LANES) elements from element i on. In kernels `dtype` and mostly `lanes` are constants after
    inlining, so that nothing is left of the choices. Lanes beyond are 0. */
 PL_INLINE pl_vf pl_vget(pl_dtype dtype, const void *data, int64_t i, int64_t lanes)

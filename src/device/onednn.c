@@ -245,10 +245,11 @@ static int find(pl_onednn *o, pl_error *err, const pl_gemm_args *args, product *
     return 0;
 }
 
-int64_t pl_onednn_gemm_scratch(pl_onednn *o, pl_error *err, const pl_gemm_args *args)
+int64_t pl_onednn_gemm_scratch(pl_onednn *o, pl_error *err, const pl_gemm_args *args, bool *refused)
 {
     product *p = NULL;
     PL_TRY(find(o, err, args, &p));
+    *refused = p->primitive == NULL;
     return p->scratch_bytes;
 }
 

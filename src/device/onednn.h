@@ -12,9 +12,9 @@ void pl_onednn_close(pl_onednn *onednn); /* NULL is fine */
 /* Whether bf16 products run on bf16 units (AVX-512's bf16 extension, AMX) rather than being emulated. */
 bool pl_onednn_has_bf16(void);
 
-/* Bytes of scratch that pl_onednn_gemm wants, or < 0: an error. The bias must be f32; m, n and k at least 1. */
-int64_t pl_onednn_gemm_scratch(pl_onednn *onednn, pl_error *err, const pl_gemm_args *args);
-/* Fails where oneDNN has no such product. */
+/* Bytes of scratch that pl_onednn_gemm wants, or < 0: an error. *refused (then the size is 0): oneDNN has no such
+   product on this machine. The bias must be f32; m, n and k at least 1. */
+int64_t pl_onednn_gemm_scratch(pl_onednn *onednn, pl_error *err, const pl_gemm_args *args, bool *refused);
 int pl_onednn_gemm(pl_onednn *onednn, pl_error *err, const pl_gemm_args *args, void *scratch);
 
 #endif

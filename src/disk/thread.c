@@ -1,11 +1,10 @@
 /* Transfers by a thread that calls pread and pwrite, in the order in which they were begun. */
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/buf.h"
+#include "base/thread.h"
 #include "disk/disk.h"
 
 typedef struct queue {
@@ -107,19 +106,15 @@ static const pl_disk_ops thread_ops = {"thread", begin, end, destroy};
 int pl_disk_by_thread(pl_error *err, pl_disk *d)
 {
     worker *w;
-    sigset_t all, before;
     PL_TRY(pl_calloc(err, 1, sizeof *w, &w));
     w->disk = d;
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->begun, NULL);
     pthread_cond_init(&w->ended, NULL);
-    sigfillset(&all); /* signals are the program's other threads' */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int code = pthread_create(&w->thread, NULL, work, w);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (code != 0) {
+    int rc = pl_thread_start(err, "what is offloaded", work, w, &w->thread);
+    if (rc < 0) {
         free(w);
-        return PL_FAIL(err, PL_EIO, "a thread for what is offloaded cannot be started: %s", strerror(code));
+        return rc;
     }
     d->kind = w;
     d->ops = &thread_ops;

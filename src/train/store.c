@@ -13,11 +13,6 @@
 
 /* ---- memory ---- */
 
-static int64_t round_up(int64_t n, int64_t grain)
-{
-    return (n + grain - 1) / grain * grain;
-}
-
 int pl_store_take(pl_store *s, pl_block *block, pl_mem_tag tag, int64_t bytes)
 {
     if (bytes == 0) return 0;
@@ -102,7 +97,7 @@ static int lay_out_trainable(pl_store *s, pl_unit *unit, bool wide)
     pl_unit_store *u = &s->units[unit->index];
     for (int i = 0; i < unit->nparams; i++) {
         pl_param *p = unit->params[i];
-        int64_t padded = round_up(pl_param_numel(p), PL_STORE_GRAIN);
+        int64_t padded = pl_store_round_up(pl_param_numel(p), PL_STORE_GRAIN);
         if (!pl_store_trains(s, p) || (pl_store_dtype(s, p) != s->model->dtype) != wide) continue;
         PL_TRY(add_sweep(s, u, p, padded));
         s->placed[p->id].offset = u->n;
@@ -122,11 +117,11 @@ static int lay_out(pl_store *s, pl_unit *unit, const pl_host_tensor *found, cons
     for (int i = 0; i < unit->nparams; i++) {
         pl_param *p = unit->params[i];
         if (pl_store_trains(s, p) || (is_found[p->id] && place_in_mapping(s, p, &found[p->id]))) continue;
-        int64_t padded = round_up(pl_param_numel(p), PL_STORE_GRAIN);
+        int64_t padded = pl_store_round_up(pl_param_numel(p), PL_STORE_GRAIN);
         s->placed[p->id].offset = u->frozen_bytes;
         u->frozen_bytes += padded * pl_dtype_size(pl_store_dtype(s, p));
     }
-    u->frozen_bytes = round_up(u->frozen_bytes, PL_STORE_BYTES);
+    u->frozen_bytes = pl_store_round_up(u->frozen_bytes, PL_STORE_BYTES);
     return 0;
 }
 

@@ -13,11 +13,6 @@ void pl_store_place_on_disk(pl_store *s, pl_block *block, int64_t bytes, int64_t
     s->disk_bytes += pl_disk_round(skew + bytes);
 }
 
-static int64_t round_up(int64_t n, int64_t grain)
-{
-    return (n + grain - 1) / grain * grain;
-}
-
 /* Whole blocks go to and from the disk, so the slices that this process keeps must lie in the slot as they do in the
    file. What is beside a slice in its first and last block is other processes', which comes later, or nothing. */
 int64_t pl_store_slot_bytes(const pl_store *s, pl_unit_store *u)
@@ -27,13 +22,14 @@ int64_t pl_store_slot_bytes(const pl_store *s, pl_unit_store *u)
             skew = u->value_bounds[r] % PL_STORE_BYTES, before = u->value_bounds[r] - skew,
             frozen_before = u->frozen_bounds[r];
     if (u->value_bytes + u->frozen_bytes == 0) return 0;
-    u->value_place = round_up(before, grain) - before;
+    u->value_place = pl_store_round_up(before, grain) - before;
     int64_t end = u->value_place + u->value_bytes,
-            own_end = u->value_place + before + round_up(skew + u->value_bounds[r + 1] - u->value_bounds[r], grain);
+            own_end =
+                u->value_place + before + pl_store_round_up(skew + u->value_bounds[r + 1] - u->value_bounds[r], grain);
     if (own_end > end) end = own_end;
-    u->frozen_place = round_up(end + frozen_before, grain) - frozen_before;
+    u->frozen_place = pl_store_round_up(end + frozen_before, grain) - frozen_before;
     end = u->frozen_place + u->frozen_bytes;
-    own_end = u->frozen_place + frozen_before + round_up(u->frozen_bounds[r + 1] - frozen_before, grain);
+    own_end = u->frozen_place + frozen_before + pl_store_round_up(u->frozen_bounds[r + 1] - frozen_before, grain);
     return own_end > end ? own_end : end;
 }
 
@@ -153,7 +149,7 @@ int pl_store_open_buffers(pl_store *s)
     }
     int64_t elements = s->options.offload.buffer / 4 / states / grain * grain;
     if (elements < grain) elements = grain;
-    if (elements > longest) elements = round_up(longest, grain);
+    if (elements > longest) elements = pl_store_round_up(longest, grain);
     if (elements == 0) return 0;
     s->buffer_elements = elements;
     for (int i = 0; i < PL_STORE_BUFFERS; i++) {

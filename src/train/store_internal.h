@@ -148,6 +148,11 @@ static inline const pl_block *pl_store_block(const pl_store *s, const pl_unit_st
     return state == PL_STATE_MASTER && s->model->dtype == PL_F32 ? &u->values : &u->states[state];
 }
 
+static inline int64_t pl_store_round_up(int64_t n, int64_t grain)
+{
+    return (n + grain - 1) / grain * grain;
+}
+
 static inline void *pl_store_at(const void *base, int64_t bytes)
 {
     return base ? (char *)base + bytes : NULL;

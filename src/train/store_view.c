@@ -71,7 +71,7 @@ pl_extent pl_store_share(const pl_store *s, const pl_param *p, pl_state state)
     if (pl_store_has(s, p, state))
         return extent_of(clip(s, p, state, pl_store_slice_low(s, u), pl_store_slice_high(s, u)));
     if (s->stage == 3 && !s->placed[p->id].wrapped) return all;
-    int64_t padded = (all.count + PL_STORE_GRAIN - 1) / PL_STORE_GRAIN * PL_STORE_GRAIN,
+    int64_t padded = pl_store_round_up(all.count, PL_STORE_GRAIN),
             from = pl_comm_cut(padded, PL_STORE_GRAIN, s->comm->size, s->comm->rank),
             to = pl_comm_cut(padded, PL_STORE_GRAIN, s->comm->size, s->comm->rank + 1);
     return (pl_extent){from, (to < all.count ? to : all.count) - from, all.dtype};
