@@ -1,69 +1,74 @@
 #!/usr/bin/env python3
-"""Writes what steps.py and ranks.py measured into docs/performance.md (between two marks each) and docs/performance.svg.
+"""Writes what the benchmarks measured into docs/performance.md, between two marks each, and into docs/performance.svg.
 
-    report.py steps.csv ranks.csv docs/performance.md docs/performance.svg"""
+    report.py FOLDER docs/performance.md docs/performance.svg
+
+FOLDER has the CSV files; a table whose file is not there is left as it is."""
 import csv
+import os
+import re
 import sys
-from collections import OrderedDict
 
-STEPS, RANKS, END = "<!-- table: bench/report.py -->", "<!-- table of processes: bench/report.py -->", "<!-- end of table -->"
+END = "<!-- end of table -->"
 # What a row of several processes is set beside: that of the peer which shares out as much.
 RANKS_PEERS = {"plait-ddp": ("torch-ddp",), "plait-zero2": ("deepspeed-zero2",), "plait-zero3": ("torch-fsdp2", "deepspeed-zero3")}
+PEERS = {"peer": "PyTorch", "trainer": "transformers' Trainer"}
 COLORS = {"plait": "#1f6f8b", "peer": "#c9c9c9"}
 BAR, GAP, LEFT, WIDTH = 14, 16, 210, 330
 
 
-def cases(path):
-    """{case: {program: row}}; a later row of the same case and program counts."""
-    found = OrderedDict()
-    with open(path, newline="", encoding="utf-8") as lines:
-        for row in csv.DictReader(lines):
-            found.setdefault(row["case"], {})[row["program"]] = row
+def markdown(head, rows, *found):
+    """A table, and below it where its rows were measured."""
+    seen = {field: list(dict.fromkeys(row[field] for row in found if row[field])) for field in ("machine", "versions", "date")}
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head), *("| " + " | ".join(row) + " |" for row in rows)]
+    return "\n".join(lines + ["", "; ".join(seen["machine"] + seen["versions"] + seen["date"]) + "."])
+
+
+def percent(share):
+    return f"{100 * float(share):.0f} %"
+
+
+def ratio(own, other, field):
+    return f"{float(own[field]) / float(other[field]):.2f}"
+
+
+def by_case(rows):
+    """{case: {program: row}}"""
+    found = {}
+    for row in rows:
+        found.setdefault(row["case"], {})[row["program"]] = row
     return found
 
 
-def ratio(programs, field):
-    if "peer" not in programs:
-        return ""
-    return f"{float(programs['plait'][field]) / float(programs['peer'][field]):.2f}"
+def steps(rows):
+    lines = []
+    for case, programs in by_case(rows).items():
+        own = programs["plait"]
+        mine = [case, f"{float(own['step_s_med']):.2f}, {own['tokens_per_s']}", percent(own["floor_share"]),
+                f"{own['peak_mib']} ({own['planned_mib']})", f"{own['first_step_s']} s"]
+        peers = [program for program in PEERS if program in programs]
+        for program in peers:
+            row = programs[program]
+            lines.append(mine + [f"{PEERS[program]}: {float(row['step_s_med']):.2f}, {row['peak_mib']}, {row['first_step_s']} s",
+                                 ratio(own, row, "tokens_per_s"), ratio(own, row, "peak_mib"), ratio(row, own, "first_step_s")])
+        lines += [] if peers else [mine + [""] * 4]
+    return markdown(["workload", "plait: s a step, tokens/s", "of the floor", "peak MiB (planned)", "first step after",
+                     "peer: s a step, peak MiB, first step after", "tokens/s, plait over the peer", "memory, plait of the peer",
+                     "first step, times sooner"], lines, *rows)
 
 
-def table(found):
-    lines = ["| workload | plait: s a step, tokens/s | of the floor | peak MiB (planned) | first step after | PyTorch: s a step, peak MiB "
-             "| tokens/s, plait over PyTorch | memory, plait of PyTorch |",
-             "|---|---|---|---|---|---|---|---|"]
-    for case, programs in found.items():
-        own, peer = programs["plait"], programs.get("peer")
-        theirs = f"{float(peer['step_s_med']):.2f}, {peer['peak_mib']}" if peer else "not measured"
-        lines.append(f"| {case} | {float(own['step_s_med']):.2f}, {own['tokens_per_s']} | {100 * float(own['floor_share']):.0f} % "
-                     f"| {own['peak_mib']} ({own['planned_mib']}) | {own['first_step_s']} s | {theirs} "
-                     f"| {ratio(programs, 'tokens_per_s')} | {ratio(programs, 'peak_mib')} |")
-    any_row = next(iter(found.values()))["plait"]
-    lines += ["", f"{any_row['machine']}; {any_row['threads']} threads; {any_row['versions']}; "
-              + next((p["peer"]["versions"] for p in found.values() if "peer" in p), "") + f"; {any_row['date']}."]
-    return "\n".join(lines)
+def ranks(rows):
+    cases, lines = {row["case"]: row for row in rows}, []
+    for case, row in cases.items():
+        beside = [f"{peer}: {ratio(row, cases[peer], 'tokens_per_s')}, {ratio(row, cases[peer], 'together_mib')}"
+                  for peer in RANKS_PEERS.get(case, ()) if peer in cases]
+        lines.append([case, f"{row['processes']} x {row['threads']}", f"{float(row['step_s_med']):.2f}", row["tokens_per_s"],
+                      percent(row["of_one_process"]), row["together_mib"], "; ".join(beside)])
+    return markdown(["", "processes x threads", "s a step", "tokens/s", "of one process", "MiB together",
+                     "tokens/s over the peer's, memory of the peer's"], lines, *rows)
 
 
-def ranks_table(path):
-    with open(path, newline="", encoding="utf-8") as lines:
-        rows = {row["case"]: row for row in csv.DictReader(lines)}  # a later row of the same case counts
-    lines = ["| | processes x threads | s a step | tokens/s | of one process | MiB together | tokens/s over the peer's, memory of the peer's |",
-             "|---|---|---|---|---|---|---|"]
-    for case, row in rows.items():
-        beside = [f"{peer}: {float(row['tokens_per_s']) / float(rows[peer]['tokens_per_s']):.2f}, "
-                  f"{float(row['pss_mib']) / float(rows[peer]['pss_mib']):.2f}" for peer in RANKS_PEERS.get(case, ()) if peer in rows]
-        lines.append(f"| {case} | {row['processes']} x {row['threads']} | {float(row['step_s_med']):.2f} | {row['tokens_per_s']} "
-                     f"| {100 * float(row['of_one_process']):.0f} % | {row['pss_mib']} | {'; '.join(beside)} |")
-    versions = dict.fromkeys(row["versions"] for row in rows.values())
-    any_row = next(iter(rows.values()))
-    lines += ["", f"{any_row['machine']}; {'; '.join(versions)}; {any_row['date']}."]
-    return "\n".join(lines)
-
-
-def replace_table(text, mark, new):
-    before, rest = text.split(mark)
-    after = rest.split(END, 1)[1]
-    return f"{before}{mark}\n{new}\n{END}{after}"
+TABLES = {"steps": steps, "ranks": ranks}
 
 
 def bars(out, x, title, found, field):
@@ -71,7 +76,7 @@ def bars(out, x, title, found, field):
     out.append(f'<text x="{x}" y="20" font-weight="bold">{title}</text>')
     y = 36
     for programs in found.values():
-        for program in ("plait", "peer"):
+        for program in COLORS:
             if program in programs:
                 value = float(programs[program][field])
                 width = value / top * (WIDTH - 60)
@@ -95,16 +100,29 @@ def svg(found):
     return "\n".join(out + ["</svg>"]) + "\n"
 
 
+def read(folder, name):
+    path = os.path.join(folder, name + ".csv")
+    if not os.path.exists(path):
+        return []
+    with open(path, newline="", encoding="utf-8") as lines:
+        return list(csv.DictReader(lines))
+
+
 def main():
-    steps, ranks, page, image = sys.argv[1:5]
-    found = cases(steps)
+    folder, page, image = sys.argv[1:4]
     with open(page, encoding="utf-8") as lines:
         text = lines.read()
-    text = replace_table(text, STEPS, table(found))
+    for name, table in TABLES.items():
+        rows, mark = read(folder, name), f"<!-- table of {name}: bench/report.py -->"
+        if not rows:
+            continue
+        if mark not in text:
+            sys.exit(f"{page} has no line '{mark}'")
+        text = re.sub(re.escape(mark) + ".*?" + END, lambda _: f"{mark}\n{table(rows)}\n{END}", text, flags=re.S)
     with open(page, "w", encoding="utf-8") as lines:
-        lines.write(replace_table(text, RANKS, ranks_table(ranks)))
+        lines.write(text)
     with open(image, "w", encoding="utf-8") as lines:
-        lines.write(svg(found))
+        lines.write(svg(by_case(read(folder, "steps"))))
 
 
 if __name__ == "__main__":

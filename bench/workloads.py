@@ -17,23 +17,24 @@ MODELS = {
         "use_sliding_window": False, "hidden_act": "silu"},
 }
 
-# rows: sequences of a step; length: tokens of each, or MIXED; targets: all (linear layers) or qv.
+# rows: sequences of a step; length: tokens of each, or MIXED; targets: all (linear layers) or qv; peers: see peer.py.
 MIXED = 0
-FIELDS = ("model", "method", "precision", "rows", "length", "rank", "targets", "recompute")
+LOOP, TRAINER = ("peer",), ("peer", "trainer")
+FIELDS = ("model", "method", "precision", "rows", "length", "rank", "targets", "recompute", "peers")
 WORKLOADS = {name: dict(zip(FIELDS, values)) for name, values in {
-    "w1-full-f32": ("smollm2-135m", "full", "f32", 4, 512, 0, "all", False),
-    "w1-full-bf16": ("smollm2-135m", "full", "bf16", 4, 512, 0, "all", False),
-    "w1-full-bf16-recompute": ("smollm2-135m", "full", "bf16", 4, 512, 0, "all", True),
-    "w1-lora-bf16": ("smollm2-135m", "lora", "bf16", 4, 512, 16, "all", False),
-    "w1-lora-bf16-recompute": ("smollm2-135m", "lora", "bf16", 4, 512, 16, "all", True),
-    "w1-dora-bf16": ("smollm2-135m", "dora", "bf16", 4, 512, 16, "all", False),
-    "w2-full-f32-64": ("gpt2-124m", "full", "f32", 4, 64, 0, "all", False),
-    "w2-full-f32-256": ("gpt2-124m", "full", "f32", 4, 256, 0, "all", False),
-    "w3-lora-bf16": ("qwen2.5-0.5b", "lora", "bf16", 1, 512, 8, "qv", False),
-    "mixed-lora-bf16": ("smollm2-135m", "lora", "bf16", 8, MIXED, 16, "all", False),
-    "w4-lora-bf16-8192": ("smollm2-135m", "lora", "bf16", 1, 8192, 16, "all", False),
-    "w4-lora-bf16-4096": ("smollm2-135m", "lora", "bf16", 1, 4096, 16, "all", False),
-    "w4-lora-bf16-8x512": ("smollm2-135m", "lora", "bf16", 8, 512, 16, "all", False),
+    "w1-full-f32": ("smollm2-135m", "full", "f32", 4, 512, 0, "all", False, LOOP),
+    "w1-full-bf16": ("smollm2-135m", "full", "bf16", 4, 512, 0, "all", False, LOOP),
+    "w1-full-bf16-recompute": ("smollm2-135m", "full", "bf16", 4, 512, 0, "all", True, LOOP),
+    "w1-lora-bf16": ("smollm2-135m", "lora", "bf16", 4, 512, 16, "all", False, TRAINER),
+    "w1-lora-bf16-recompute": ("smollm2-135m", "lora", "bf16", 4, 512, 16, "all", True, LOOP),
+    "w1-dora-bf16": ("smollm2-135m", "dora", "bf16", 4, 512, 16, "all", False, LOOP),
+    "w2-full-f32-64": ("gpt2-124m", "full", "f32", 4, 64, 0, "all", False, LOOP),
+    "w2-full-f32-256": ("gpt2-124m", "full", "f32", 4, 256, 0, "all", False, LOOP),
+    "w3-lora-bf16": ("qwen2.5-0.5b", "lora", "bf16", 1, 512, 8, "qv", False, LOOP),
+    "mixed-lora-bf16": ("smollm2-135m", "lora", "bf16", 8, MIXED, 16, "all", False, LOOP),
+    "w4-lora-bf16-8192": ("smollm2-135m", "lora", "bf16", 1, 8192, 16, "all", False, ()),
+    "w4-lora-bf16-4096": ("smollm2-135m", "lora", "bf16", 1, 4096, 16, "all", False, ()),
+    "w4-lora-bf16-8x512": ("smollm2-135m", "lora", "bf16", 8, 512, 16, "all", False, ()),
 }.items()}
 
 
