@@ -114,11 +114,20 @@ static int dora_factor(pl_run *run, const pl_linear *lin, pl_pass *pass, pl_line
     return pl_divide(run, saved->factor, lin->lora->magnitude->value, saved->norm);
 }
 
+bool pl_linear_recalls(const pl_linear *lin, const pl_pass *pass)
+{
+    return lin->lora && lin->lora->magnitude && (lin->lora->dropout == 0 || !pass->training);
+}
+
+int pl_linear_again(pl_run *run, const pl_linear *lin, const pl_linear_saved *saved, pl_tensor y)
+{
+    return pl_scale_columns(run, y, saved->u, saved->factor, lin->bias ? lin->bias->value : none);
+}
+
 /* u = W x' + s (B h + b_B), kept for the magnitude's gradient; then y from it. */
 static int dora_forward(pl_run *run, const pl_linear *lin, pl_pass *pass, pl_linear_saved *saved, pl_tensor y,
     pl_tensor x, pl_tensor dropped)
 {
-    pl_tensor bias = lin->bias ? lin->bias->value : none;
     PL_TRY(pl_stack_push(run->err, pass->saved, x.dtype, 2, (int64_t[]){x.shape[0], lin->out}, &saved->u));
     bool masked = dropped.data != x.data;
     PL_TRY(base_product(run, lin, saved->u, dropped, false, masked ? none : saved->h));
@@ -137,7 +146,7 @@ static int dora_forward(pl_run *run, const pl_linear *lin, pl_pass *pass, pl_lin
     }
     PL_TRY(dora_factor(run, lin, pass, saved));
     if (pl_tensor_none(y)) return 0;
-    if (!masked) return pl_scale_columns(run, y, saved->u, saved->factor, bias);
+    if (!masked) return pl_linear_again(run, lin, saved, y);
     pl_tensor scaled;
     PL_TRY(pl_stack_push(run->err, run->work, x.dtype, 2, saved->u.shape, &scaled));
     PL_TRY(pl_scale_columns(run, scaled, saved->u, saved->factor, none));

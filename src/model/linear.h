@@ -46,6 +46,12 @@ typedef struct pl_linear_saved {
 int pl_linear_forward(
     pl_run *run, const pl_linear *lin, pl_pass *pass, pl_linear_saved *saved, pl_tensor y, pl_tensor x);
 
+/* Whether y can be made again, to the bit, from what a forward keeps: from DoRA's u, unless dropout parts the two. A
+   caller whose backward needs y then need not keep it. */
+bool pl_linear_recalls(const pl_linear *lin, const pl_pass *pass);
+/* y [T, out] is overwritten with what the forward gave; for those that pl_linear_recalls tells. */
+int pl_linear_again(pl_run *run, const pl_linear *lin, const pl_linear_saved *saved, pl_tensor y);
+
 /* dx [T, in] is overwritten, or added to; none: not wanted. Must come before backward_weights. Leaves tensors on
    run->work that backward_weights reads: the caller marks the stack before and pops it after both. dy is left as it is.
  */

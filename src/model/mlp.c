@@ -16,31 +16,59 @@ static pl_tensor up_of(const pl_mlp_module *mlp, pl_tensor wide)
     return pl_tensor_columns(wide, mlp->arch->intermediate, mlp->arch->intermediate);
 }
 
+static int64_t width_of(const pl_mlp_module *mlp)
+{
+    return mlp->arch->mlp == PL_MLP_PLAIN ? mlp->arch->intermediate : 2 * mlp->arch->intermediate;
+}
+
+/* Whether `wide` can be made again from what its linears keep: then it lives on run->work, and twice. */
+static bool recalls(const pl_mlp_module *mlp, const pl_pass *pass)
+{
+    return (!mlp->gate || pl_linear_recalls(mlp->gate, pass)) && (!mlp->up || pl_linear_recalls(mlp->up, pass));
+}
+
+static int wide_again(pl_run *run, const pl_mlp_module *mlp, const pl_mlp_saved *saved, pl_tensor wide)
+{
+    switch (mlp->arch->mlp) {
+    case PL_MLP_PLAIN: return pl_linear_again(run, mlp->up, &saved->up, wide);
+    case PL_MLP_GATED_FUSED: return pl_linear_again(run, mlp->gate, &saved->gate, wide);
+    case PL_MLP_GATED: break;
+    }
+    PL_TRY(pl_linear_again(run, mlp->gate, &saved->gate, gate_of(mlp, wide)));
+    return pl_linear_again(run, mlp->up, &saved->up, up_of(mlp, wide));
+}
+
+/* y none: what the backward needs of down's input, if anything. */
+static int down_forward(
+    pl_run *run, const pl_mlp_module *mlp, pl_pass *pass, pl_mlp_saved *saved, pl_tensor y, pl_tensor wide)
+{
+    if (pl_tensor_none(y) && !mlp->down->lora) return 0;
+    pl_tensor gate = gate_of(mlp, wide), up = up_of(mlp, wide), inner;
+    PL_TRY(pl_stack_push(run->err, run->work, wide.dtype, 2, gate.shape, &inner));
+    PL_TRY(pl_activation(run, (pl_act_args){.y = inner, .x = gate, .up = up, .act = mlp->arch->act}));
+    return pl_linear_forward(run, mlp->down, pass, &saved->down, y, inner);
+}
+
 int pl_mlp_forward(pl_run *run, const pl_mlp_module *mlp, pl_pass *pass, pl_mlp_saved *saved, pl_tensor y, pl_tensor x)
 {
-    const pl_arch *a = mlp->arch;
-    int64_t tokens = x.shape[0], width = a->mlp == PL_MLP_PLAIN ? a->intermediate : 2 * a->intermediate;
-    PL_TRY(pl_stack_push(run->err, pass->saved, x.dtype, 2, (int64_t[]){tokens, width}, &saved->wide));
-    pl_tensor gate = gate_of(mlp, saved->wide), up = up_of(mlp, saved->wide);
-    switch (a->mlp) {
-    case PL_MLP_PLAIN: PL_TRY(pl_linear_forward(run, mlp->up, pass, &saved->up, gate, x)); break;
+    int64_t mark = pl_stack_mark(run->work), shape[] = {x.shape[0], width_of(mlp)};
+    pl_stack *keeper = recalls(mlp, pass) ? run->work : pass->saved;
+    PL_TRY(pl_stack_push(run->err, keeper, x.dtype, 2, shape, &saved->wide));
+    pl_tensor wide = saved->wide;
+    switch (mlp->arch->mlp) {
+    case PL_MLP_PLAIN: PL_TRY(pl_linear_forward(run, mlp->up, pass, &saved->up, wide, x)); break;
     case PL_MLP_GATED:
-        PL_TRY(pl_linear_forward(run, mlp->gate, pass, &saved->gate, gate, x));
-        PL_TRY(pl_linear_forward(run, mlp->up, pass, &saved->up, up, x));
+        PL_TRY(pl_linear_forward(run, mlp->gate, pass, &saved->gate, gate_of(mlp, wide), x));
+        PL_TRY(pl_linear_forward(run, mlp->up, pass, &saved->up, up_of(mlp, wide), x));
         break;
-    case PL_MLP_GATED_FUSED: PL_TRY(pl_linear_forward(run, mlp->gate, pass, &saved->gate, saved->wide, x)); break;
+    case PL_MLP_GATED_FUSED: PL_TRY(pl_linear_forward(run, mlp->gate, pass, &saved->gate, wide, x)); break;
     }
-    if (pl_tensor_none(y) && !mlp->down->lora) return 0;
-    int64_t mark = pl_stack_mark(run->work);
-    pl_tensor inner;
-    PL_TRY(pl_stack_push(run->err, run->work, x.dtype, 2, gate.shape, &inner));
-    PL_TRY(pl_activation(run, (pl_act_args){.y = inner, .x = gate, .up = up, .act = a->act}));
-    PL_TRY(pl_linear_forward(run, mlp->down, pass, &saved->down, y, inner));
+    PL_TRY(down_forward(run, mlp, pass, saved, y, wide));
     pl_stack_pop(run->work, mark);
     return 0;
 }
 
-/* dwide: the gradient of saved->wide, written over it. */
+/* dwide: the gradient of what gate and up gave. */
 static int inputs_backward(pl_run *run, const pl_mlp_module *mlp, pl_pass *pass, pl_mlp_saved *saved, pl_tensor dx,
     bool accumulate, pl_tensor dwide, pl_tensor x)
 {
@@ -64,8 +92,13 @@ static int inputs_backward(pl_run *run, const pl_mlp_module *mlp, pl_pass *pass,
 int pl_mlp_backward(pl_run *run, const pl_mlp_module *mlp, pl_pass *pass, pl_mlp_saved *saved, pl_tensor dx,
     bool accumulate, pl_tensor dy, pl_tensor x)
 {
-    int64_t mark = pl_stack_mark(run->work);
-    pl_tensor gate = gate_of(mlp, saved->wide), up = up_of(mlp, saved->wide), dinner, inner = none;
+    int64_t mark = pl_stack_mark(run->work), shape[] = {dy.shape[0], width_of(mlp)};
+    pl_tensor wide = saved->wide, dinner, inner = none;
+    if (recalls(mlp, pass)) {
+        PL_TRY(pl_stack_push(run->err, run->work, dy.dtype, 2, shape, &wide));
+        PL_TRY(wide_again(run, mlp, saved, wide));
+    }
+    pl_tensor gate = gate_of(mlp, wide), up = up_of(mlp, wide);
     PL_TRY(pl_stack_push(run->err, run->work, dy.dtype, 2, gate.shape, &dinner));
     if (pl_linear_needs_x(mlp->down)) {
         PL_TRY(pl_stack_push(run->err, run->work, dy.dtype, 2, gate.shape, &inner));
@@ -75,7 +108,7 @@ int pl_mlp_backward(pl_run *run, const pl_mlp_module *mlp, pl_pass *pass, pl_mlp
         run, (pl_act_backward_args){
                  .dx = gate, .dup = up, .dy = dinner, .x = gate, .up = up, .y = inner, .act = mlp->arch->act}));
     PL_TRY(pl_linear_backward_weights(run, mlp->down, pass, &saved->down, dy, inner));
-    PL_TRY(inputs_backward(run, mlp, pass, saved, dx, accumulate, saved->wide, x));
+    PL_TRY(inputs_backward(run, mlp, pass, saved, dx, accumulate, wide, x)); /* wide is its gradient by now */
     pl_stack_pop(run->work, mark);
     return 0;
 }

@@ -10,7 +10,7 @@ typedef struct pl_mlp_module {
 } pl_mlp_module;
 
 typedef struct pl_mlp_saved {
-    pl_tensor wide; /* [T, 2 I]: gate's output, then up's; plain: [T, I] */
+    pl_tensor wide; /* [T, 2 I]: gate's output, then up's; plain: [T, I]. Not kept where the linears recall them */
     pl_linear_saved gate, up, down;
 } pl_mlp_saved;
 
