@@ -88,6 +88,7 @@ struct pl_config {
         } offload;
     } memory;
     struct {
+        int64_t dp, tp, pp, cp;                        /* the grid of processes; dp 0: as many as there are */
         int64_t zero, shard_size, prefetch, bucket_mb; /* as pl_sharding has them */
         bool sync_each_batch;
     } parallel;

@@ -136,6 +136,31 @@ static int check_optimizer(pl_error *err, pl_config *c)
     return 0;
 }
 
+/* The grid of processes (comm/grid.h), of which data is the only axis yet. What only describes a run (init) is started
+   by whoever reads it. */
+static int check_grid(pl_error *err, const pl_config *c, unsigned command)
+{
+    const struct {
+        const int64_t *size;
+        const char *what;
+    } later[] = {{&c->parallel.tp, "tensor parallelism"}, {&c->parallel.pp, "pipeline parallelism"},
+        {&c->parallel.cp, "context parallelism"}};
+    for (int i = 0; i < PL_COUNT(later); i++) {
+        if (*later[i].size == 1) continue;
+        return PL_FAIL(err, PL_EUNSUPPORTED,
+            "%s is %lld, but there is no %s yet; leave it at 1: all processes share out the data (parallel.dp), and "
+            "with parallel.zero 3 the model too",
+            where(c, later[i].size).text, (long long)*later[i].size, later[i].what);
+    }
+    int64_t started = c->world ? c->world->size : c->ranks, dp = c->parallel.dp;
+    if (dp == 0 || dp == started || (command & PL_CMD_INIT)) return 0;
+    char start[80];
+    snprintf(start, sizeof start, command & PL_CMD_PLAN ? "give --ranks %lld" : "start them by --ranks %lld or mpiexec",
+        (long long)dp);
+    return PL_FAIL(err, PL_EUSAGE, "%s is %lld, but the run has %lld process%s; %s, or leave it out",
+        WHERE(parallel.dp), (long long)dp, (long long)started, started == 1 ? "" : "es", start);
+}
+
 static int check_offload(pl_error *err, const pl_config *c)
 {
     bool several = c->ranks > 1 || (c->world && c->world->size > 1);
@@ -143,6 +168,14 @@ static int check_offload(pl_error *err, const pl_config *c)
         return PL_FAIL(err, PL_EUSAGE,
             "%s is disk, but %s is %lld; several processes have their parameters on disk with parallel.zero 3 only",
             WHERE(memory.offload.params), WHERE(parallel.zero), (long long)c->parallel.zero);
+    }
+    bool plain_sgd = c->optimizer.name == PL_OPTIMIZER_SGD && c->optimizer.momentum == 0;
+    if (c->memory.offload.optimizer == PL_OFFLOAD_DISK && plain_sgd && c->precision == PL_PRECISION_F32) {
+        return PL_FAIL(err, PL_EUSAGE,
+            "%s is disk, but sgd without momentum keeps no states, and f32 no masters, so that nothing would lie "
+            "there; "
+            "leave it out",
+            WHERE(memory.offload.optimizer));
     }
     return 0;
 }
@@ -266,6 +299,7 @@ int pl_config_check(pl_error *err, pl_config *c, unsigned command)
     PL_TRY(check_lora(err, c));
     PL_TRY(check_train(err, c));
     PL_TRY(check_optimizer(err, c));
+    PL_TRY(check_grid(err, c, command));
     PL_TRY(check_offload(err, c));
     PL_TRY(check_scheduler(err, c));
     if (c->train.steps == PL_INT_UNSET && isnan(c->train.epochs)) c->train.epochs = 1;
