@@ -1,20 +1,18 @@
 #include "api/session.h"
 
 #include <math.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
+#include "base/thread.h"
 #include "api/adapter.h"
 
 int pl_session_threads(const pl_config *config)
 {
     if (config->threads > 0) return (int)config->threads;
     if (config->cores > 0) return config->cores;
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-    return CPU_COUNT(&set) > 0 ? CPU_COUNT(&set) : 1;
+    return pl_cores();
 }
 
 pl_optimizer pl_session_optimizer(const pl_config *c)
@@ -392,18 +390,43 @@ static int plan_with(pl_error *err, pl_session *s, pl_work *w, pl_comm *comm, pl
     return rc;
 }
 
-int pl_session_plan(pl_error *err, pl_session *s, pl_work *w)
+static int plan_offload(pl_error *err, pl_session *s, pl_work *w, bool offload)
 {
     pl_comm *comm = NULL;
     pl_disk *disk = NULL;
     int rc = 0;
     if (s->processes > 1) PL_GO(done, pl_comm_dry(err, s->process, s->processes, &comm));
-    if (offloads(s, w)) PL_GO(done, pl_disk_dry(err, &disk));
+    if (offload) PL_GO(done, pl_disk_dry(err, &disk));
     rc = plan_with(err, s, w, comm, disk);
 done:
     pl_disk_close(disk);
     pl_comm_close(comm);
     return rc;
+}
+
+/* Buffers and slots may take as much memory as what passes through them. */
+static void warn_of_vain_offload(const pl_session *s, int64_t without)
+{
+    const pl_config *c = s->config;
+    char where[PL_WHERE_SIZE];
+    bool optimizer = c->memory.offload.optimizer == PL_OFFLOAD_DISK;
+    if (s->planned.total_peak < without) return;
+    pl_logf(s->log, PL_LOG_WARNING,
+        "%s is disk, and saves no memory: with it the run takes %.1f MiB, without %.1f MiB; leave it out%s",
+        pl_config_where(c, optimizer ? &c->memory.offload.optimizer : &c->memory.offload.params, where),
+        (double)s->planned.total_peak / 0x1p20, (double)without / 0x1p20,
+        optimizer ? ", or make memory.offload.buffer smaller" : "");
+}
+
+int pl_session_plan(pl_error *err, pl_session *s, pl_work *w)
+{
+    if (!offloads(s, w)) return plan_offload(err, s, w, false);
+    pl_work in_memory = *w;
+    PL_TRY(plan_offload(err, s, &in_memory, false));
+    int64_t without = s->planned.total_peak;
+    PL_TRY(plan_offload(err, s, w, true));
+    warn_of_vain_offload(s, without);
+    return 0;
 }
 
 static int open_disk(pl_error *err, pl_session *s)

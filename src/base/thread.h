@@ -9,4 +9,7 @@
    for, in messages: "messages between processes". PL_ENOMEM. */
 int pl_thread_start(pl_error *err, const char *what, void *(*run)(void *), void *user, pthread_t *thread);
 
+/* How many cores this process may run on; at least 1. */
+int pl_cores(void);
+
 #endif

@@ -133,6 +133,19 @@ fails() {
     fails "--memory.offload.params is 'gpu'" --memory.offload.params gpu
 }
 
+@test "offload that saves no memory is warned of" {
+    vain="disk, and saves no memory: with it the run takes"
+    flags "optimizer params"
+    "$PLAIT" plan "${common[@]}" "${flags[@]}" 2>plan.log
+    ! grep "$vain" plan.log
+    # Every block is gathered ahead, so that all of them have a place in memory.
+    more=(--train.steps 1 --parallel.zero 3 --parallel.prefetch 40)
+    for command in plan "train --output out"; do
+        "$PLAIT" $command "${common[@]}" "${more[@]}" --method lora --memory.offload.params disk 2>vain.log
+        [ "$(grep -c "warning: --memory.offload.params is $vain" vain.log)" = 1 ]
+    done
+}
+
 @test "a disk that is full is told at the start; one in memory is warned of" {
     mkdir small
     mount -t tmpfs -o size=1m tmpfs small 2>/dev/null || skip "mounting needs root"
