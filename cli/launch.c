@@ -7,9 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/thread.h"
 #include "cli/cli.h"
 
 /* Signals the processes below `parent` that run the program `self`. Returns how many there were on this machine. */
@@ -42,6 +44,13 @@ static int stand_before(pid_t mpiexec, const char *self, const sigset_t *caught)
         if (sigwait(caught, &number) != 0) continue;
         if (number == SIGCHLD) {
             if (waitpid(mpiexec, &status, WNOHANG) == mpiexec && !WIFSTOPPED(status)) break;
+            continue;
+        }
+        if (number == SIGTSTP) {
+            /* The processes are of a group without a terminal, which this stop does not reach; this one stops last. */
+            signal_below(mpiexec, self, SIGSTOP);
+            kill(getpid(), SIGSTOP);
+            signal_below(mpiexec, self, SIGCONT);
             continue;
         }
         /* The second time nobody is asked to finish anything. */
@@ -81,6 +90,54 @@ static int command_line(pl_error *err, const cli_run *run, char *ranks, char *se
     return 0;
 }
 
+/* OpenMPI's mpiexec otherwise refuses more processes than cores, and root, and binds each of two processes to one core
+   of however many there are. What the user has set stays. */
+static void fit_open_mpi(void)
+{
+    static const char *const settings[][2] = {{"OMPI_MCA_rmaps_base_oversubscribe", "1"},
+        {"OMPI_MCA_hwloc_base_binding_policy", "none"}, {"OMPI_ALLOW_RUN_AS_ROOT", "1"},
+        {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}};
+    for (int i = 0; i < PL_COUNT(settings); i++) setenv(settings[i][0], settings[i][1], 0);
+}
+
+/* So many processes take turns at one processor without much use, and more are a slip of the finger. */
+#define MOST_A_PROCESSOR 64
+/* Files that mpiexec needs for each process, and for itself. */
+#define FILES_A_PROCESS 4
+#define FILES_BESIDES 32
+
+/* mpiexec would tell in its own way that there are too many, or take the machine down. */
+static int check_room(pl_error *err, long long ranks)
+{
+    int cores = pl_cores();
+    struct rlimit files;
+    long long most = (long long)cores * MOST_A_PROCESSOR;
+    if (ranks > most) {
+        return PL_FAIL(err, PL_EUSAGE,
+            "--ranks is %lld, but it starts processes on this machine, which has %d processor%s and so takes at most "
+            "%lld; "
+            "mpiexec with a list of hosts, or srun, starts some on each of many machines",
+            ranks, cores, cores == 1 ? "" : "s", most);
+    }
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur != RLIM_INFINITY) {
+        most = ((long long)files.rlim_cur - FILES_BESIDES) / FILES_A_PROCESS;
+        if (ranks > most) {
+            return PL_FAIL(err, PL_EUSAGE,
+                "--ranks is %lld, but with %lld open files allowed mpiexec can start %lld; raise that by ulimit -n "
+                "%lld",
+                ranks, (long long)files.rlim_cur, most > 0 ? most : 0, ranks * FILES_A_PROCESS + FILES_BESIDES);
+        }
+    }
+    if (ranks > cores) {
+        char message[160];
+        snprintf(message, sizeof message,
+            "%lld processes take turns at %d processor%s, which is good for a trial and no faster", ranks, cores,
+            cores == 1 ? "" : "s");
+        cli_message(NULL, PL_LOG_INFO, message);
+    }
+    return 0;
+}
+
 int cli_start_ranks(pl_error *err, const cli_run *run)
 {
     char **argv, ranks[24], self[4096];
@@ -90,15 +147,18 @@ int cli_start_ranks(pl_error *err, const cli_run *run)
         return PL_FAIL(err, PL_EUSAGE, "--ranks is %lld, but %d processes were started; leave it out under mpiexec",
             (long long)run->config.ranks, world);
     }
+    PL_TRY(check_room(err, run->config.ranks));
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
     if (length < 0) return PL_FAIL(err, PL_EIO, "/proc/self/exe: cannot be read: %s", strerror(errno));
     self[length] = 0;
     snprintf(ranks, sizeof ranks, "%lld", (long long)run->config.ranks);
     PL_TRY(command_line(err, run, ranks, self, &argv));
+    fit_open_mpi();
     sigset_t caught, before;
     sigemptyset(&caught);
     sigaddset(&caught, SIGINT);
     sigaddset(&caught, SIGTERM);
+    sigaddset(&caught, SIGTSTP);
     sigaddset(&caught, SIGCHLD);
     sigprocmask(SIG_BLOCK, &caught, &before);
     setenv(CLI_STARTED, ranks, 1);

@@ -1,4 +1,5 @@
 /* Several processes: who started them, and how they end together. launch.c starts them. */
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -48,6 +49,23 @@ int cli_refuse_others(pl_error *err)
         launch.size);
 }
 
+/* MPI tells in its own way that it was told to abort, after what plait has told. */
+static void abort_quietly(pl_comm *world, int status)
+{
+    fflush(NULL);
+    int nothing = open("/dev/null", O_WRONLY);
+    if (nothing >= 0) dup2(nothing, STDERR_FILENO);
+    pl_world_abort(world, status);
+    _exit(status);
+}
+
+/* MPICH's mpiexec that was itself told to end has status 0 at times, whatever its processes end with, unless one
+   aborts. */
+static bool status_gets_lost(void)
+{
+    return cli_signal() != 0 && getenv("PMI_SIZE") && !getenv("SLURM_PROCID") && !getenv(CLI_STARTED);
+}
+
 /* An error that the others know nothing of ends them too, for they would wait for this process. Where several have met
    the same one, the first tells it and has ended the others before their time comes. */
 static void end_others(const pl_error *err, cli_run *run, int status)
@@ -56,9 +74,7 @@ static void end_others(const pl_error *err, cli_run *run, int status)
     double wait = rank == 0 ? 0 : 0.5 + 1.5 * rank / pl_world_size(run->world);
     nanosleep(&(struct timespec){.tv_sec = (time_t)wait, .tv_nsec = (long)((wait - (double)(time_t)wait) * 1e9)}, NULL);
     fprintf(stderr, "plait: process %d of %d: %s\n", rank, pl_world_size(run->world), err->message);
-    fflush(NULL);
-    pl_world_abort(run->world, status);
-    _exit(status);
+    abort_quietly(run->world, status);
 }
 
 void cli_close_world(const pl_error *err, cli_run *run, int rc)
@@ -66,6 +82,7 @@ void cli_close_world(const pl_error *err, cli_run *run, int rc)
     if (!run->world) return;
     int rank = pl_world_rank(run->world);
     if (rc < 0 && !pl_world_agreed(run->world)) end_others(err, run, cli_exit_status(rc));
+    if (rank == 0 && rc == PL_ESTOPPED && status_gets_lost()) abort_quietly(run->world, cli_exit_status(rc));
     pl_world_close(run->world);
     run->world = NULL;
     if (rank > 0 && rc < 0) exit(cli_exit_status(rc)); /* the first one tells it */
