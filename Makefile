@@ -9,7 +9,7 @@ ninja := $(if $(shell command -v ninja),-G Ninja)
 ccache := $(if $(shell command -v ccache),-DCMAKE_C_COMPILER_LAUNCHER=ccache)
 sources = $(shell git ls-files '*.c' '*.h')
 
-.PHONY: all configure demo test install deps deps-dev docs format check asan fuzz fault interop bench bench-peers bench-ranks clean
+.PHONY: all configure demo test install deps deps-dev docs format check asan fuzz fault interop bench bench-peers bench-ranks bench-more bench-report clean
 
 all: configure
 	@cmake --build $(BUILD) --parallel $(JOBS)
@@ -65,37 +65,49 @@ INTEROP_MODEL ?= $(BUILD)/SmolLM2-135M
 DATA ?= ../shared/data/datasets/gsm8k/train.jsonl
 fetch_peer = test -f $(BUILD)/peer/ready || { python3 -m venv $(BUILD)/peer && \
     $(BUILD)/peer/bin/pip install -q -r tools/interop.txt && touch $(BUILD)/peer/ready; }
+fetch_model = test -f $(INTEROP_MODEL)/config.json || $(BUILD)/peer/bin/python tools/get_smollm2.py $(INTEROP_MODEL)
 interop: configure
 	@cmake --build $(BUILD) --parallel $(JOBS) --target plait
 	@test -f $(DATA) || { echo "interop: $(DATA) is not there; give DATA=gsm8k/train.jsonl"; exit 2; }
 	@$(fetch_peer)
-	@test -f $(INTEROP_MODEL)/config.json || $(BUILD)/peer/bin/python tools/get_smollm2.py $(INTEROP_MODEL)
+	@$(fetch_model)
 	OMP_WAIT_POLICY=passive $(BUILD)/peer/bin/python tools/interop.py --plait $(BUILD)/plait --model $(INTEROP_MODEL) \
 	    --data $(DATA) --work $(BUILD)/interop
 
 # The workloads of docs/performance.md, on a machine that does nothing else; BENCH='w1|w3' chooses some by name. With peers:
-# beside PyTorch, transformers and PEFT in the same rounds.
+# beside PyTorch, transformers and PEFT in the same rounds. Results are in $(BUILD)/bench/*.csv; copied to bench/ they
+# are what `make bench-report` writes into docs/.
 BENCH ?= .
 TCMALLOC ?= $(wildcard /usr/lib/*-linux-gnu/libtcmalloc_minimal.so.4)
 ROUNDS ?= 2
-steps = python3 bench/steps.py --build $(BUILD) --work $(BUILD)/bench --out $(BUILD)/bench/steps.csv --cases '$(BENCH)' --rounds $(ROUNDS)
+bench = python3 bench/$(1).py --build $(BUILD) --work $(BUILD)/bench
+peer = --peer-python $(BUILD)/peer/bin/python $(if $(TCMALLOC),--preload $(TCMALLOC))
 bench: configure
 	@cmake --build $(BUILD) --parallel $(JOBS) --target plait bench_floor
-	@$(steps)
+	@$(call bench,steps) --cases '$(BENCH)' --rounds $(ROUNDS)
 bench-peers: configure
 	@cmake --build $(BUILD) --parallel $(JOBS) --target plait bench_floor
 	@$(fetch_peer)
-	@$(steps) --peer-python $(BUILD)/peer/bin/python $(if $(TCMALLOC),--preload $(TCMALLOC))
+	@$(call bench,steps) --cases '$(BENCH)' --rounds $(ROUNDS) $(peer)
 # Several processes against one, and against DDP, FSDP2 and DeepSpeed (which is built from source; without it its rows
 # are left out).
-RANKS_BENCH = python3 bench/ranks.py --build $(BUILD) --work $(BUILD)/bench --out $(BUILD)/bench/ranks.csv --cases '$(BENCH)' \
-    --rounds $(ROUNDS) --peer-python $(BUILD)/peer/bin/python $(if $(TCMALLOC),--preload $(TCMALLOC))
 bench-ranks: configure
 	@cmake --build $(BUILD) --parallel $(JOBS) --target plait
 	@$(fetch_peer)
 	@$(BUILD)/peer/bin/python -c 'import deepspeed' 2>/dev/null || \
 	    $(BUILD)/peer/bin/pip install -q --no-build-isolation setuptools wheel deepspeed || true
-	@$(RANKS_BENCH)
+	@$(call bench,ranks) --cases '$(BENCH)' --rounds $(ROUNDS) $(peer)
+# What a step's time goes into, a second thread, long sequences, and the start on a real model.
+bench-more: configure
+	@cmake --build $(BUILD) --parallel $(JOBS) --target plait bench_floor
+	@$(call bench,phases)
+	@$(call bench,threads)
+	@$(call bench,growth)
+	@$(fetch_peer)
+	@$(fetch_model)
+	@$(call bench,start) --model $(INTEROP_MODEL) --data $(DATA)
+bench-report:
+	@python3 bench/report.py bench docs/performance.md docs/performance.svg
 
 clean:
 	rm -rf $(BUILD)

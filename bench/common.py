@@ -18,7 +18,6 @@ from workloads import MODELS, lengths
 WARM_UP = 2  # steps
 HERE = os.path.dirname(os.path.abspath(__file__))
 LIMIT = 400  # seconds that a program may take
-PSS_EVERY = 1.5  # seconds; the kernel walks through all pages for it
 
 Run = collections.namedtuple("Run", "lines peak_mib first_s others_cpu")
 
@@ -51,37 +50,9 @@ def own_seconds():
     return sum(os.times()[:4])
 
 
-def descendants(pids):
-    """These processes and all below them."""
-    found = list(pids)
-    for pid in found:  # grows
-        try:
-            for task in os.listdir(f"/proc/{pid}/task"):
-                with open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as children:
-                    found += [int(child) for child in children.read().split()]
-        except OSError:
-            continue  # it has ended
-    return found
-
-
-def pss_kib(pid):
-    try:
-        with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as lines:
-            return int(re.search(r"^Pss:\s*(\d+)", lines.read(), re.M).group(1))
-    except (OSError, AttributeError):
-        return 0  # it has ended
-
-
-class Together:
-    """The most that some processes and all below them held at one time, pages that several share counted once."""
-
-    def __init__(self):
-        self.kib, self.looked = 0, 0
-
-    def look(self, pids):
-        if time.time() - self.looked > PSS_EVERY:
-            self.looked = time.time()
-            self.kib = max(self.kib, sum(pss_kib(pid) for pid in descendants(pids)))
+def json_lines(path):
+    with open(path, encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
 
 
 class Bench:
@@ -137,23 +108,23 @@ class Bench:
                           "--lora.dora", str(w["method"] == "dora").lower()]
         return arguments + (["--memory.recompute", "full"] if w["recompute"] else [])
 
-    def train(self, w, steps, more=(), environment=None, together=False):
+    def train(self, w, steps, more=(), environment=None, watch=None):
         """A run of plait, into a new folder."""
         output = self.path("out")
         shutil.rmtree(output, ignore_errors=True)
         command = [self.plait, "train", *self.train_arguments(w), "--train.steps", str(steps), "--output", output, *more]
-        return self.run([command], os.path.join(output, "metrics.jsonl"), [environment or {}], together)
+        return self.run([command], os.path.join(output, "metrics.jsonl"), [environment or {}], watch)
 
     def peer_environment(self, preload=True):
         offline = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
         return offline | ({"LD_PRELOAD": self.args.preload} if preload and self.args.preload else {})
 
-    def run(self, commands, lines_path, environments, together=False):
-        """Runs trainers, one or several that work together, the first of which writes a line of JSON a step. Peak memory is
-        the resident maximum of one process, or with `together` what all of them and their children hold at one time."""
+    def run(self, commands, lines_path, environments, watch=None):
+        """Runs programs, one or several that work together, the first of which writes a line of JSON a step. Peak memory is
+        the largest resident maximum of one of them. Meanwhile watch(ids of those that run) is called over and over."""
         if os.path.exists(lines_path):
             os.remove(lines_path)
-        memory, first, peak_kib, log = Together(), None, 0, self.path("log")
+        first, peak_kib, log = None, 0, self.path("log")
         begin, busy, own = time.time(), busy_seconds(), own_seconds()
         with open(log, "w", encoding="utf-8") as out:
             running = [subprocess.Popen(command, stdout=out, stderr=out, env=os.environ | environment)
@@ -174,16 +145,15 @@ class Bench:
                     process.kill()
             if first is None and os.path.exists(lines_path) and os.path.getsize(lines_path) > 0:
                 first = time.time() - begin
-            if together:
-                memory.look([process.pid for process in running])
+            if watch:
+                watch([process.pid for process in running])
             time.sleep(0.005)
         if failed or first is None:
             with open(log, encoding="utf-8", errors="replace") as text:
                 raise Failed(f"{' '.join(commands[0])}\n{failed or 'wrote no line'}\n{text.read()[-4000:]}")
         wall = time.time() - begin
         others = (busy_seconds() - busy - (own_seconds() - own)) / wall
-        with open(lines_path, encoding="utf-8") as lines:
-            return Run([json.loads(line) for line in lines], (memory.kib if together else peak_kib) / 1024, first, others)
+        return Run(json_lines(lines_path), peak_kib / 1024, first, others)
 
     def log_text(self):
         """What the last run said."""

@@ -10,6 +10,7 @@ import re
 import socket
 import statistics
 import subprocess
+import time
 
 from common import HERE, WARM_UP, Bench, Table, arguments, each
 from workloads import WORKLOADS
@@ -34,6 +35,42 @@ COLUMNS = ["case", "processes", "threads", "steps", "step_s_min", "step_s_med", 
            "first_step_s", "loss", "others_cpu"]
 
 
+PSS_EVERY = 1.5  # seconds; the kernel walks through all pages for it
+
+
+def descendants(pids):
+    """These processes and all below them."""
+    found = list(pids)
+    for pid in found:  # grows
+        try:
+            for task in os.listdir(f"/proc/{pid}/task"):
+                with open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as children:
+                    found += [int(child) for child in children.read().split()]
+        except OSError:
+            continue  # it has ended
+    return found
+
+
+def pss_kib(pid):
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as lines:
+            return int(re.search(r"^Pss:\s*(\d+)", lines.read(), re.M).group(1))
+    except (OSError, AttributeError):
+        return 0  # it has ended
+
+
+class Together:
+    """The most that some processes and all below them held at one time, pages that several share counted once."""
+
+    def __init__(self):
+        self.kib, self.looked = 0, 0
+
+    def look(self, pids):
+        if time.time() - self.looked > PSS_EVERY:
+            self.looked = time.time()
+            self.kib = max(self.kib, sum(pss_kib(pid) for pid in descendants(pids)))
+
+
 def free_port():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -47,7 +84,9 @@ class RanksBench(Bench):
 
     def plait_ranks(self, w, ranks, more):
         shared = ["--train.micro_batch", str(ROWS // ranks), "--ranks", str(ranks)] if ranks > 1 else []
-        return self.train(w, self.args.steps + WARM_UP, shared + more, together=True), self.compiler
+        memory = Together()
+        run = self.train(w, self.args.steps + WARM_UP, shared + more, watch=memory.look)
+        return run._replace(peak_mib=memory.kib / 1024), self.compiler
 
     def peer_ranks(self, w, ranks, more):
         out = self.path("peer.jsonl")
@@ -56,8 +95,9 @@ class RanksBench(Bench):
         common = self.peer_environment() | {
             "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
             "OMP_NUM_THREADS": str(max(1, os.cpu_count() // ranks)), "GLOO_SOCKET_IFNAME": "lo"}
-        run = self.run([command] * ranks, out, [common | {"RANK": str(r), "LOCAL_RANK": str(r)} for r in range(ranks)], together=True)
-        return run, run.lines.pop()["versions"]
+        memory = Together()
+        run = self.run([command] * ranks, out, [common | {"RANK": str(r), "LOCAL_RANK": str(r)} for r in range(ranks)], memory.look)
+        return run._replace(peak_mib=memory.kib / 1024), run.lines.pop()["versions"]
 
     def has_deepspeed(self):
         found = subprocess.run([self.args.peer_python, "-c", "import deepspeed"], capture_output=True)

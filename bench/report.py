@@ -9,6 +9,8 @@ import os
 import re
 import sys
 
+from phases import PHASES
+
 END = "<!-- end of table -->"
 # What a row of several processes is set beside: that of the peer which shares out as much.
 RANKS_PEERS = {"plait-ddp": ("torch-ddp",), "plait-zero2": ("deepspeed-zero2",), "plait-zero3": ("torch-fsdp2", "deepspeed-zero3")}
@@ -68,7 +70,40 @@ def ranks(rows):
                      "tokens/s over the peer's, memory of the peer's"], lines, *rows)
 
 
-TABLES = {"steps": steps, "ranks": ranks}
+def phases(rows):
+    names = [field for field in rows[0] if field in PHASES and any(float(row[field]) > 0 for row in rows)]
+    lines = [[name] + [f"{100 * float(row[name]) / float(row['phases_s']):.1f} %" for row in rows] for name in names]
+    lines += [["a step, s"] + [row["step_s"] for row in rows], ["its phases together, s"] + [row["phases_s"] for row in rows],
+              ["busiest thread at work"] + [percent(row["most_busy_thread"]) for row in rows],
+              ["least busy thread at work"] + [percent(row["least_busy_thread"]) for row in rows]]
+    return markdown(["", *(row["case"] for row in rows)], lines, *rows)
+
+
+def threads(rows):
+    return markdown(["workload", "threads", "s a step with one thread", "with all", "times as fast", "the floor alone"],
+                    [[row["case"], row["threads"], row["step_s_1"], row["step_s"], row["speedup"], row["floor_speedup"]] for row in rows], *rows)
+
+
+def growth(rows):
+    planned = [row for row in rows if row["case"] != "speed"]
+    lines = [[f"{row['rows']} x {row['length']}", "every block" if row["case"].endswith("recompute") else "none", row["planned_mib"],
+              row["mib_per_1024_more"]] for row in planned]
+    text = markdown(["sequences x tokens", "recomputed", "planned MiB", "MiB for 1024 tokens more"], lines, *planned)
+    timed = [row for row in rows if row["case"] == "speed"]
+    lines = [[f"{row['rows']} x {row['length']}", row["step_s_med"], row["tokens_per_s"], percent(float(row["tokens_per_s"]) / float(timed[0]["tokens_per_s"])),
+              row["gflop_per_s"], percent(float(row["gflop_per_s"]) / float(timed[0]["gflop_per_s"]))] for row in timed]
+    speed = markdown(["sequences x tokens", "s a step", "tokens/s", "of the first", "GFLOP/s", "of the first"], lines, *timed) if timed else ""
+    return speed + "\n\n" + text if timed and planned else speed or text
+
+
+def start(rows):
+    lines = [[row["case"], row["first_step_begins_s"], row["model_s"], row["data_s"], row["rest_s"], row["step_s"],
+              f"{100 * float(row['data_share_of_step']):.2f} %"] for row in rows]
+    return markdown(["cache of tokens", "first step begins after, s", "model, s", "data, s", "memory and weights, s", "s a step",
+                     "of which it waits for data"], lines, *rows)
+
+
+TABLES = {"steps": steps, "ranks": ranks, "phases": phases, "threads": threads, "growth": growth, "start": start}
 
 
 def bars(out, x, title, found, field):

@@ -20,10 +20,11 @@ FEWEST_STEPS = 2
 
 
 class StepsBench(Bench):
-    def floor(self, w):
+    def floor(self, w, environment=None):
         command = [os.path.join(self.args.build, "bench_floor"), self.config(w), w["method"], w["precision"], str(w["rows"]),
                    str(round(statistics.mean(lengths(w, 128)))), str(w["rank"]), w["targets"], str(w["recompute"]).lower(), str(self.args.passes)]
-        return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        environment = os.environ | (environment or {})
+        return json.loads(subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout)
 
     def peer(self, program, name, w, steps):
         """Returns its run and its versions. The Trainer runs as its users run it, without another allocator."""
