@@ -61,6 +61,7 @@ static int embedding_backward(
     embedding *e = (embedding *)unit;
     embedding_saved *saved = record;
     if (e->positions && e->positions->trainable) {
+        PL_TRY(pl_param_open_grad(run, e->positions));
         PL_TRY(pl_embed_backward(run, (pl_embed_backward_args){.dtable = e->positions->grad,
                                           .dy = d,
                                           .ids = pass->positions,
@@ -79,6 +80,7 @@ static int embedding_backward(
         PL_TRY(pl_linear_backward_weights(run, e->project, pass, &saved->project, d, narrow));
     }
     if (e->table->trainable) {
+        PL_TRY(pl_param_open_grad(run, e->table));
         PL_TRY(pl_embed_backward(run, (pl_embed_backward_args){.dtable = e->table->grad,
                                           .dy = dy,
                                           .ids = pass->ids,

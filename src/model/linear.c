@@ -235,11 +235,20 @@ int pl_linear_backward_input(pl_run *run, const pl_linear *lin, pl_pass *pass, p
     return 0;
 }
 
-/* grad += a^T b */
+/* grad += a^T b, or = where it is the first. */
 static int weight_gradient(pl_run *run, pl_param *p, pl_tensor a, pl_tensor b)
 {
+    bool first = p->grad_stale;
+    p->grad_stale = false;
     return pl_gemm(
-        run, (pl_gemm_args){.c = p->grad, .a = a, .b = b, .transpose_a = true, .accumulate = true, .alpha = 1});
+        run, (pl_gemm_args){.c = p->grad, .a = a, .b = b, .transpose_a = true, .accumulate = !first, .alpha = 1});
+}
+
+/* grad += factor * sums */
+static int add_gradient(pl_run *run, pl_param *p, pl_tensor sums, float factor)
+{
+    PL_TRY(pl_param_open_grad(run, p));
+    return pl_add(run, p->grad, p->grad, sums, factor);
 }
 
 /* dm_i += sum_t dy_ti u_ti / n_i */
@@ -251,7 +260,7 @@ static int magnitude_gradient(pl_run *run, const pl_linear *lin, const pl_linear
     PL_TRY(pl_fill(run, sums, 0));
     PL_TRY(pl_column_sums(run, sums, dy, saved->u));
     PL_TRY(pl_divide(run, sums, sums, saved->norm));
-    PL_TRY(pl_add(run, lin->lora->magnitude->grad, lin->lora->magnitude->grad, sums, 1));
+    PL_TRY(add_gradient(run, lin->lora->magnitude, sums, 1));
     pl_stack_pop(run->work, mark);
     return 0;
 }
@@ -274,7 +283,7 @@ static int adapter_gradients(
         PL_TRY(pl_stack_push(run->err, run->work, PL_F32, 1, &lin->out, &sums));
         PL_TRY(pl_fill(run, sums, 0));
         PL_TRY(pl_column_sums(run, sums, saved->du, none));
-        PL_TRY(pl_add(run, lora->b_bias->grad, lora->b_bias->grad, sums, lora->scaling));
+        PL_TRY(add_gradient(run, lora->b_bias, sums, lora->scaling));
         pl_stack_pop(run->work, mark);
     }
     if (lora->magnitude && lora->magnitude->trainable) PL_TRY(magnitude_gradient(run, lin, saved, dy));
@@ -284,7 +293,10 @@ static int adapter_gradients(
 int pl_linear_backward_weights(
     pl_run *run, const pl_linear *lin, pl_pass *pass, pl_linear_saved *saved, pl_tensor dy, pl_tensor x)
 {
-    if (lin->bias && lin->bias->trainable) PL_TRY(pl_column_sums(run, lin->bias->grad, dy, none));
+    if (lin->bias && lin->bias->trainable) {
+        PL_TRY(pl_param_open_grad(run, lin->bias));
+        PL_TRY(pl_column_sums(run, lin->bias->grad, dy, none));
+    }
     if (lin->weight->trainable) {
         PL_TRY(lin->transposed ? weight_gradient(run, lin->weight, x, dy) : weight_gradient(run, lin->weight, dy, x));
     }

@@ -42,12 +42,25 @@ int pl_norm_again(pl_run *run, const pl_norm_module *norm, const pl_norm_saved *
                             .offset = norm->offset});
 }
 
+/* Of a weight or a bias that there may not be. */
+static int open_grad(pl_run *run, pl_param *p, pl_tensor *grad)
+{
+    *grad = none;
+    if (!p || !p->trainable) return 0;
+    PL_TRY(pl_param_open_grad(run, p));
+    *grad = p->grad;
+    return 0;
+}
+
 int pl_norm_module_backward(pl_run *run, const pl_norm_module *norm, const pl_norm_saved *saved, pl_tensor dx,
     bool accumulate, pl_tensor dy, pl_tensor x)
 {
+    pl_tensor dweight, dbias;
+    PL_TRY(open_grad(run, norm->weight, &dweight));
+    PL_TRY(open_grad(run, norm->bias, &dbias));
     return pl_norm_backward(run, (pl_norm_backward_args){.dx = dx,
-                                     .dweight = norm->weight && norm->weight->trainable ? norm->weight->grad : none,
-                                     .dbias = norm->bias && norm->bias->trainable ? norm->bias->grad : none,
+                                     .dweight = dweight,
+                                     .dbias = dbias,
                                      .dy = dy,
                                      .x = x,
                                      .mean = saved->mean,

@@ -3,8 +3,7 @@
 #ifndef PL_MODEL_PARAM_H
 #define PL_MODEL_PARAM_H
 
-#include "base/error.h"
-#include "tensor/tensor.h"
+#include "op/run.h"
 
 /* How tensor parallelism divides it. */
 typedef enum pl_split { PL_SPLIT_NONE, PL_SPLIT_COLUMN, PL_SPLIT_ROW, PL_SPLIT_VOCAB } pl_split;
@@ -43,7 +42,13 @@ typedef struct pl_param {
 
     pl_tensor value; /* what operators read; placed by the store */
     pl_tensor grad;  /* f32, added to by backward; none while frozen */
+    /* Nothing of this step is in grad yet, and what is there is of no meaning: its first writer writes over it, or
+       brings it to zero by pl_param_open_grad. */
+    bool grad_stale;
 } pl_param;
+
+/* Before something is added to grad: zeros, where it is stale. */
+int pl_param_open_grad(pl_run *run, pl_param *p);
 
 /* The name of the tensor that its values are read from. */
 static inline const char *pl_param_source(const pl_param *p)

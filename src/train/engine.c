@@ -261,13 +261,20 @@ static int forward_inference(pl_engine *e)
     return 0;
 }
 
+/* Gradients that nothing was written to are zero. */
+static int open_gradients(pl_engine *e, const pl_unit *unit)
+{
+    for (int i = 0; i < unit->nparams; i++) PL_TRY(pl_param_open_grad(&e->run, unit->params[i]));
+    return 0;
+}
+
 /* Of a unit that was acquired. */
 static int run_backward(pl_engine *e, int u, pl_tensor d)
 {
     pl_unit *unit = e->model->units[u];
     flight *f = &e->flight;
     pl_tensor x = u > 0 ? f->outs[u - 1] : none;
-    if (e->empty) return 0;
+    if (e->empty) return open_gradients(e, unit);
     if (recomputes(e, u)) {
         f->pass.recomputing = true;
         PL_TRY(run_forward(e, u, f->outs[u], x));
@@ -275,6 +282,7 @@ static int run_backward(pl_engine *e, int u, pl_tensor d)
         pl_profile_end(&e->profile, PL_PHASE_RECOMPUTE);
     }
     PL_TRY(unit->ops->backward(&e->run, unit, &f->pass, f->records[u], d, u > e->lowest, x));
+    PL_TRY(open_gradients(e, unit));
     return pl_trace_gradients(&e->trace, &e->run, unit, u > e->lowest ? d : none);
 }
 

@@ -100,6 +100,7 @@ int pl_store_keep(pl_store *store, pl_unit *unit);
 
 /* ---- the step ---- */
 
+/* Before the first backward of a step. Where whole gradients are kept none is written here: they become stale. */
 int pl_store_zero_gradients(pl_store *store);
 /* Collective. Waits for the gradients' exchange; then the L2 norm over all of them, each element counted once. */
 int pl_store_gradient_norm(pl_store *store, double *norm);

@@ -154,6 +154,13 @@ int pl_store_tour(pl_store *s, const pl_tour *tour)
 
 int pl_store_zero_gradients(pl_store *s)
 {
+    if (s->whole_gradients) {
+        for (int i = 0; i < s->model->nparams; i++) {
+            pl_param *p = s->model->params[i];
+            p->grad_stale = pl_store_trains(s, p);
+        }
+        return 0;
+    }
     for (int i = 0; i < s->model->nunits; i++) {
         const pl_block *g = &s->units[i].states[PL_STATE_GRADIENT];
         if (g->there) PL_TRY(pl_fill(s->run, pl_store_f32(g->data, 0, g->bytes / 4), 0));

@@ -287,6 +287,34 @@ static void a_micro_batch_without_targets_adds_nothing(void **state)
     }
 }
 
+/* Nothing of the step before is left in the gradients of a step to which nothing adds any. */
+static void a_step_without_targets_has_no_gradient(void **state)
+{
+    (void)state;
+    const char *names[] = {"llama", "gpt2"};
+    for (int i = 0; i < PL_COUNT(names); i++) {
+        golden g;
+        golden_micros micros;
+        outcome with, without;
+        const golden_options options = {.training = true, .dtype = PL_F32};
+        golden_open(&g, golden_path(names[i]), golden_path(names[i]), &options);
+        golden_split(&g, &micros, 1);
+        take_steps(&g, &micros, 1, &with);
+        untrain(&micros.items[0], 0);
+        take_steps(&g, &micros, 1, &without);
+        assert_true(with.norm[0] > 0 && without.norm[0] == 0);
+        for (int p = 0; p < without.n; p++) {
+            for (int64_t e = 0; e < without.sizes[p]; e++) {
+                if (without.gradients[p][e] != 0) fail_msg("%s has a gradient at %lld", without.names[p], (long long)e);
+            }
+        }
+        drop(&with);
+        drop(&without);
+        golden_micros_close(&micros);
+        golden_close(&g);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -297,6 +325,7 @@ int main(void)
         cmocka_unit_test(micro_batches_add_up),
         cmocka_unit_test(uneven_targets_weigh_alike),
         cmocka_unit_test(a_micro_batch_without_targets_adds_nothing),
+        cmocka_unit_test(a_step_without_targets_has_no_gradient),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
