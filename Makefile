@@ -9,7 +9,7 @@ ninja := $(if $(shell command -v ninja),-G Ninja)
 ccache := $(if $(shell command -v ccache),-DCMAKE_C_COMPILER_LAUNCHER=ccache)
 sources = $(shell git ls-files '*.c' '*.h')
 
-.PHONY: all configure demo test install deps deps-dev docs format check asan fuzz fault interop bench bench-peers bench-ranks bench-more bench-report clean
+.PHONY: all configure demo test install deps deps-dev docs format check asan test-openmpi fuzz fault interop bench bench-peers bench-ranks bench-more bench-report clean
 
 all: configure
 	@cmake --build $(BUILD) --parallel $(JOBS)
@@ -52,6 +52,10 @@ asan:
 	@$(MAKE) test BUILD=build-asan CMAKE_FLAGS=-DPLAIT_SANITIZE=ON
 fuzz:
 	@tests/run_fuzz.sh
+
+# The tests of several processes by OpenMPI, which may be installed beside MPICH (libopenmpi-dev).
+test-openmpi:
+	@$(MAKE) test BUILD=build-openmpi TESTS='^dist_' CMAKE_FLAGS=-DMPI_C_COMPILER=mpicc.openmpi
 
 # Runs that are killed at a random moment and go on; `make test` has a few of them.
 RUNS ?= 50

@@ -59,9 +59,9 @@ int cli_refuse_others(pl_error *err);
 /* With --ranks above 1 the program starts again as so many processes and ends as they do; returns where it need not, or
    cannot. */
 int cli_start_ranks(pl_error *err, const cli_run *run);
-/* After everything. An error that not all processes know of ends all of them; of one that they know the first alone
-   returns. */
-void cli_close_world(const pl_error *err, cli_run *run, int rc);
+/* After everything. Returns after success, or where there is no world. An error that not all processes know of is told
+   by the one that met it and ends all of them; one that they know is told by the first, and each ends by itself. */
+void cli_close_world(const pl_error *err, const cli_command *command, cli_run *run, int rc);
 
 /* Help as wide as the terminal, between 72 and 120 columns; `width` 0 asks the terminal. Appended to out. */
 int cli_help(pl_error *err, int width, pl_buf *out);
@@ -82,6 +82,8 @@ void cli_message(void *user, enum pl_log_level level, const char *message);
 /* Prints the document on stdout and releases it; NULL is PL_ENOMEM. */
 int cli_print_json(pl_error *err, json_t *json);
 
+/* The error of a command (NULL: of none) on stderr; nothing for PL_ESTOPPED. */
+void cli_print_error(const pl_error *err, const cli_command *command, int rc);
 /* The exit status of the program for an error code. */
 int cli_exit_status(int code);
 

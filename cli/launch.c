@@ -71,7 +71,10 @@ static void become_mpiexec(char **argv, const sigset_t *before, pid_t parent)
     sigprocmask(SIG_SETMASK, before, NULL);
     execv(PL_MPIEXEC, argv);
     execvp("mpiexec", argv);
-    fprintf(stderr, "plait: mpiexec, which starts the processes of --ranks, cannot be run: %s\n", strerror(errno));
+    fprintf(stderr,
+        "plait: --ranks starts its processes by mpiexec, and neither " PL_MPIEXEC
+        " nor one on the PATH can be run (%s); install the MPI that plait was built with\n",
+        strerror(errno));
     _exit(2);
 }
 

@@ -61,7 +61,7 @@ static int run_command(pl_error *err, const cli_command *command, int argc, char
     if (command->checked) cli_give_way();
     rc = command->main(err, &run);
 done:
-    cli_close_world(err, &run, rc);
+    cli_close_world(err, command, &run, rc);
     pl_config_close(&run.config);
     free(run.positional);
     return rc;
@@ -100,15 +100,6 @@ static int general(pl_error *err, int argc, char **argv)
     return command ? print_help(err, command, stdout) : unknown_command(err, argv[2]);
 }
 
-static void print_error(const pl_error *err, const cli_command *command)
-{
-    fprintf(stderr, "plait%s%s: %s\n", command ? " " : "", command ? command->name : "", err->message);
-    if (err->code == PL_EBUG) {
-        fprintf(stderr, "This is a fault of plait %s itself (%s:%d); please report it.\n", pl_version(), err->file,
-            err->line);
-    }
-}
-
 /* Jansson does not tell when it has no memory for a part of a string. Nothing is closed: threads may be at work. */
 static void *allocate_json(size_t size)
 {
@@ -127,6 +118,6 @@ int main(int argc, char **argv)
     if (rc == 0 && (fflush(stdout) != 0 || ferror(stdout))) {
         rc = PL_FAIL(&err, PL_EIO, "the result could not be written to standard output: %s", strerror(errno));
     }
-    if (rc < 0 && rc != PL_ESTOPPED) print_error(&err, command);
+    if (rc < 0) cli_print_error(&err, command, rc);
     return cli_exit_status(rc);
 }

@@ -31,20 +31,25 @@ int cli_open_world(pl_error *err, cli_run *run)
     if (launch.size == 1) return 0;
     PL_TRY(pl_world_open(err, &run->world));
     int size = pl_world_size(run->world);
-    pl_config_set_world(&run->config, run->world);
-    if (size == launch.size) return 0;
-    return PL_FAIL(err, PL_EUSAGE,
-        "%d processes were started, but MPI tells this one of %d: the mpiexec is another MPI's than that which plait "
-        "was "
-        "built with (%s)",
-        launch.size, size, PL_MPIEXEC);
+    if (size == launch.size) {
+        pl_config_set_world(&run->config, run->world);
+        return 0;
+    }
+    pl_world_close(run->world);
+    run->world = NULL;
+    if (launch.rank > 0) exit(0); /* the first one tells it */
+    return PL_FAIL(err, PL_EUSAGE, "%d processes were started, but MPI tells this one of %d: %s", launch.size, size,
+        getenv("SLURM_PROCID")
+            ? "srun must be told how they find each other, by --mpi=pmi2 for MPICH or --mpi=pmix for "
+              "OpenMPI (srun --mpi=list has what there is)"
+            : "the mpiexec is another MPI's than that which plait was built with (" PL_MPIEXEC ")");
 }
 
 int cli_refuse_others(pl_error *err)
 {
     cli_launch launch = cli_launched();
     if (launch.size == 1) return 0;
-    if (launch.rank > 0) exit(cli_exit_status(PL_EUSAGE));
+    if (launch.rank > 0) exit(0); /* the first one tells it, unless an error of another ends it before */
     return PL_FAIL(err, PL_EUSAGE, "%d processes were started, and one is what this takes; leave out mpiexec or srun",
         launch.size);
 }
@@ -77,13 +82,17 @@ static void end_others(const pl_error *err, cli_run *run, int status)
     abort_quietly(run->world, status);
 }
 
-void cli_close_world(const pl_error *err, cli_run *run, int rc)
+void cli_close_world(const pl_error *err, const cli_command *command, cli_run *run, int rc)
 {
+    pl_error ignored = {0};
     if (!run->world) return;
     int rank = pl_world_rank(run->world);
     if (rc < 0 && !pl_world_agreed(run->world)) end_others(err, run, cli_exit_status(rc));
     if (rank == 0 && rc == PL_ESTOPPED && status_gets_lost()) abort_quietly(run->world, cli_exit_status(rc));
+    if (rank == 0 && rc < 0) cli_print_error(err, command, rc);
+    /* OpenMPI's mpiexec ends all as soon as one ends with an error: not before it was told. */
+    if (rc < 0) pl_comm_barrier(&ignored, run->world);
     pl_world_close(run->world);
     run->world = NULL;
-    if (rank > 0 && rc < 0) exit(cli_exit_status(rc)); /* the first one tells it */
+    if (rc < 0) exit(cli_exit_status(rc));
 }

@@ -57,7 +57,8 @@ SH
 
 @test "a file that one process cannot write" {
     wrapper
-    export UCX_TLS=sysv,self # for what else MPICH shares is in files of some MiB
+    # For what else MPICH and OpenMPI share is in files of some MiB.
+    export UCX_TLS=sysv,self OMPI_MCA_btl=tcp,self
     "$MPIEXEC" -n 3 "$PLAIT" train "${common[@]}" --output a --method lora --train.steps 2 >log 2>&1
     for background in true false; do
         for process in 0 1 2; do
@@ -92,6 +93,40 @@ SH
             ends 2 'out/checkpoints/step-00000006/optimizer.safetensors: is damaged' "$MPIEXEC" -n $ranks "$PLAIT" train \
                 "${common[@]}" --output out --parallel.zero $ranks --train.steps 8
             grep -q 'remove it to go on from step 4' log
+        done
+    done
+}
+
+@test "numbers that are not finite end all processes, and are told once" {
+    for zero in 0 1 2 3; do
+        rm -rf out
+        ends 1 'NaN or infinity first appears in unit' "$MPIEXEC" -n 3 "$PLAIT" train "${common[@]}" --output out \
+            --parallel.zero $zero --optimizer.lr 1e30 --scheduler.name constant
+        grep -q 'no weight was changed' log
+        [ ! -e out/model.safetensors ]
+    done
+}
+
+@test "numbers that are not finite in one process alone" {
+    # The last position's row is as large as can be, and one row of the data is long enough to come there.
+    mkdir gpt2
+    cp "$PLAIT_ROOT"/tests/golden/models/gpt2/{config.json,model.safetensors} gpt2/
+    local header begin
+    header=$(od -An -t u8 -N 8 gpt2/model.safetensors)
+    begin=$(grep -ao '"transformer.wpe.weight":{[^}]*}' gpt2/model.safetensors | sed 's/.*offsets":\[\([0-9]*\),.*/\1/')
+    for i in $(seq 40); do printf '\377\377\177\177'; done |
+        dd of=gpt2/model.safetensors bs=1 seek=$((8 + header + begin + 31 * 160)) conv=notrunc status=none
+    for long in 0 1 2; do
+        rm -rf out
+        for i in 0 1 2; do
+            [ $i = $long ] && n=32 || n=8
+            echo "{\"input_ids\": [$(seq -s, 3 $((n + 2)))]}"
+        done >rows.jsonl
+        for zero in 0 3; do
+            ends 1 'NaN or infinity first appears in unit' "$MPIEXEC" -n 3 "$PLAIT" train --model gpt2 --data rows.jsonl \
+                --data.shuffle false --data.sequence_length 32 --train.micro_batch 1 --threads 1 --train.steps 1 \
+                --output out --parallel.zero $zero
+            [ ! -e out/model.safetensors ]
         done
     done
 }
