@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -54,10 +55,19 @@ int cli_refuse_others(pl_error *err)
         launch.size);
 }
 
+/* What was told stays in a pipe until mpiexec reads it, and is lost where it is first asked to end all. */
+static void await_reader(void)
+{
+    int left;
+    fflush(NULL);
+    for (int i = 0; i < 200 && ioctl(STDERR_FILENO, FIONREAD, &left) == 0 && left > 0; i++)
+        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+}
+
 /* MPI tells in its own way that it was told to abort, after what plait has told. */
 static void abort_quietly(pl_comm *world, int status)
 {
-    fflush(NULL);
+    await_reader();
     int nothing = open("/dev/null", O_WRONLY);
     if (nothing >= 0) dup2(nothing, STDERR_FILENO);
     pl_world_abort(world, status);
