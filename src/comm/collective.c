@@ -62,6 +62,12 @@ void pl_collective_close(pl_collective *c)
     pl_transfer_close(&c->transfer);
 }
 
+int pl_collective_test(pl_run *run, pl_collective *c, bool *done)
+{
+    *done = true;
+    return c->comm ? pl_comm_test(run->err, c->comm, &c->transfer, done) : 0;
+}
+
 /* ---- reduce_scatter ---- */
 
 /* The elements of slice r that take part. */
@@ -134,21 +140,31 @@ int pl_reduce_scatter_end(pl_run *run, pl_collective *c, pl_tensor before_all)
 
 /* ---- all_gather ---- */
 
-int pl_all_gather_begin(
-    pl_run *run, pl_comm *comm, pl_collective *c, void *data, const int64_t *bounds, pl_traffic_kind kind)
+/* The bytes of slice r that take part. */
+static int64_t part(const pl_collective *c, int r, int64_t *bytes)
 {
-    int r = comm->rank;
-    int64_t bytes = bounds[r + 1] - bounds[r];
+    int64_t n = c->bounds[r + 1] - c->bounds[r] - c->skip;
+    if (n > c->most) n = c->most;
+    *bytes = n > 0 ? n : 0;
+    return c->bounds[r] + c->skip;
+}
+
+int pl_all_gather_begin(pl_run *run, pl_comm *comm, pl_collective *c, void *data, const int64_t *bounds, int64_t skip,
+    int64_t most, pl_traffic_kind kind)
+{
     if (c->comm) return PL_FAIL(run->err, PL_EBUG, "all_gather: it is under way already");
     PL_TRY(open_bounce(run, c, bounds[comm->size]));
     c->comm = comm;
     c->data = data;
     c->bounds = bounds;
-    const void *own = to_send(run, c, at(data, bounds[r]), bytes, bounds[r]);
+    c->skip = skip;
+    c->most = most;
+    int64_t bytes, come, first = part(c, comm->rank, &bytes);
+    const void *own = to_send(run, c, at(data, first), bytes, first);
     for (int i = 1; i < comm->size; i++) {
         int from = before(comm, i);
-        void *to = to_receive(c, at(data, bounds[from]), bounds[from]);
-        PL_TRY(pl_comm_receive(run->err, comm, &c->transfer, from, to, bounds[from + 1] - bounds[from]));
+        int64_t place = part(c, from, &come);
+        PL_TRY(pl_comm_receive(run->err, comm, &c->transfer, from, to_receive(c, at(data, place), place), come));
         PL_TRY(pl_comm_send(run->err, comm, &c->transfer, after(comm, i), own, bytes, kind));
     }
     return 0;
@@ -157,36 +173,52 @@ int pl_all_gather_begin(
 int pl_all_gather_end(pl_run *run, pl_collective *c)
 {
     int rc = pl_comm_wait(run->err, c->comm, &c->transfer);
-    if (rc == 0) received(run, c, c->data, c->bounds[c->comm->size], 0);
+    for (int r = 0; rc == 0 && r < c->comm->size; r++) {
+        int64_t bytes, first = part(c, r, &bytes);
+        if (r != c->comm->rank && bytes > 0) received(run, c, at(c->data, first), bytes, first);
+    }
+    end(c);
+    return rc;
+}
+
+/* ---- between two ---- */
+
+int pl_tensor_send_begin(pl_run *run, pl_comm *comm, pl_collective *c, pl_tensor t, int to, pl_traffic_kind kind)
+{
+    int64_t bytes = pl_tensor_bytes(t);
+    if (c->comm) return PL_FAIL(run->err, PL_EBUG, "send: it is under way already");
+    PL_TRY(open_bounce(run, c, bytes));
+    c->comm = comm;
+    c->own = t;
+    return pl_comm_send(run->err, comm, &c->transfer, to, to_send(run, c, t.data, bytes, 0), bytes, kind);
+}
+
+int pl_tensor_send_end(pl_run *run, pl_collective *c)
+{
+    int rc = pl_comm_wait(run->err, c->comm, &c->transfer);
+    end(c);
+    return rc;
+}
+
+int pl_tensor_receive_begin(pl_run *run, pl_comm *comm, pl_collective *c, pl_tensor t, int from)
+{
+    int64_t bytes = pl_tensor_bytes(t);
+    if (c->comm) return PL_FAIL(run->err, PL_EBUG, "receive: it is under way already");
+    PL_TRY(open_bounce(run, c, bytes));
+    c->comm = comm;
+    c->own = t;
+    return pl_comm_receive(run->err, comm, &c->transfer, from, to_receive(c, t.data, 0), bytes);
+}
+
+int pl_tensor_receive_end(pl_run *run, pl_collective *c)
+{
+    int rc = pl_comm_wait(run->err, c->comm, &c->transfer);
+    if (rc == 0) received(run, c, c->own.data, pl_tensor_bytes(c->own), 0);
     end(c);
     return rc;
 }
 
 /* ---- all at once ---- */
-
-int pl_tensor_send(pl_run *run, pl_comm *comm, pl_tensor t, int to, pl_traffic_kind kind)
-{
-    pl_collective c = {0};
-    int64_t bytes = pl_tensor_bytes(t);
-    PL_TRY(open_bounce(run, &c, bytes));
-    const void *from = to_send(run, &c, t.data, bytes, 0);
-    int rc = pl_comm_send(run->err, comm, &c.transfer, to, from, bytes, kind);
-    if (rc == 0) rc = pl_comm_wait(run->err, comm, &c.transfer);
-    pl_collective_close(&c);
-    return rc;
-}
-
-int pl_tensor_receive(pl_run *run, pl_comm *comm, pl_tensor t, int from)
-{
-    pl_collective c = {0};
-    int64_t bytes = pl_tensor_bytes(t);
-    PL_TRY(open_bounce(run, &c, bytes));
-    int rc = pl_comm_receive(run->err, comm, &c.transfer, from, to_receive(&c, t.data, 0), bytes);
-    if (rc == 0) rc = pl_comm_wait(run->err, comm, &c.transfer);
-    if (rc == 0) received(run, &c, t.data, bytes, 0);
-    pl_collective_close(&c);
-    return rc;
-}
 
 int pl_all_reduce(pl_run *run, pl_comm *comm, pl_tensor buffer, pl_tensor staging, pl_traffic_kind kind)
 {
@@ -202,7 +234,7 @@ int pl_all_reduce(pl_run *run, pl_comm *comm, pl_tensor buffer, pl_tensor stagin
         if (rc == 0) rc = pl_reduce_scatter_end(run, &c, (pl_tensor){0});
     }
     for (int r = 0; r <= comm->size; r++) bounds[r] *= 4;
-    if (rc == 0) rc = pl_all_gather_begin(run, comm, &c, buffer.data, bounds, kind);
+    if (rc == 0) rc = pl_all_gather_begin(run, comm, &c, buffer.data, bounds, 0, INT64_MAX, kind);
     if (rc == 0) rc = pl_all_gather_end(run, &c);
     pl_collective_close(&c);
     free(bounds);

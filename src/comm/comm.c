@@ -1,13 +1,19 @@
 #include "comm/comm.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/file.h"
+
+/* Questions in a row before a waiting process begins to sleep between them, and for how long. */
+#define PATIENCE 200
+#define SLEEP_US 50
 
 const char *pl_traffic_name(pl_traffic_kind kind)
 {
@@ -114,14 +120,53 @@ int pl_comm_receive(pl_error *err, pl_comm *comm, pl_transfer *t, int from, void
     return 0;
 }
 
+int pl_comm_test(pl_error *err, pl_comm *comm, pl_transfer *t, bool *done)
+{
+    *done = true;
+    if (t->count == 0) return 0;
+    int rc = comm->ops->test(comm, err, t->handles, t->count, done);
+    if (*done || rc < 0) t->count = 0;
+    return rc;
+}
+
 int pl_comm_wait(pl_error *err, pl_comm *comm, pl_transfer *t)
 {
     if (t->count == 0) return 0;
     double begin = pl_clock();
-    int rc = comm->ops->wait(comm, err, t->handles, t->count);
+    bool done;
+    int rc = pl_comm_test(err, comm, t, &done);
+    for (int asked = 0; rc == 0 && !done; asked++) {
+        rc = pl_comm_pause(err, comm, asked);
+        if (rc == 0) rc = pl_comm_test(err, comm, t, &done);
+    }
     comm->traffic->waited_s += pl_clock() - begin;
-    t->count = 0;
     return rc;
+}
+
+int pl_comm_pause(pl_error *err, pl_comm *comm, int asked)
+{
+    for (pl_aside *a = comm->traffic->asides; a; a = a->next) PL_TRY(a->move(a->user, err));
+    if (asked < PATIENCE) {
+        sched_yield();
+    } else {
+        nanosleep(&(struct timespec){.tv_nsec = SLEEP_US * 1000}, NULL);
+    }
+    return 0;
+}
+
+void pl_comm_begin_aside(pl_comm *comm, pl_aside *aside)
+{
+    aside->next = comm->traffic->asides;
+    comm->traffic->asides = aside;
+}
+
+void pl_comm_end_aside(pl_comm *comm, pl_aside *aside)
+{
+    for (pl_aside **at = &comm->traffic->asides; *at; at = &(*at)->next) {
+        if (*at != aside) continue;
+        *at = aside->next;
+        return;
+    }
 }
 
 /* ---- collective calls on host memory ---- */

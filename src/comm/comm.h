@@ -2,9 +2,9 @@
    process alone), `mpi` (what mpiexec started), and `dry` (any number of processes of which this is one: messages go
    nowhere and only their bytes are counted, for planning).
 
-   A kind only knows how to send, receive and wait. Everything collective is built on that once, here and in
-   collective.c, so what a plan counts is what a run sends. Messages between two processes arrive in the order in which
-   they were sent; every process must therefore begin the collective calls on a communicator in the same order.
+   A kind only knows how to send, to receive and to ask what has come. Everything collective is built on that once, here
+   and in collective.c, so what a plan counts is what a run sends. Messages between two processes arrive in the order in
+   which they were sent; every process must therefore begin the collective calls on a communicator in the same order.
 
    Memory here is host memory; collective.h is for tensors of a device. One thread calls at a time. */
 #ifndef PL_COMM_COMM_H
@@ -15,10 +15,19 @@
 
 #include "base/error.h"
 
-/* Bytes that this process sent, by pl_traffic_kind (plait.h), and seconds that it waited for messages. */
+/* What goes on beside the program and needs its thread now and then: to take what has come and send what follows. */
+typedef struct pl_aside {
+    int (*move)(void *user, pl_error *err); /* does what can be done at once, and waits for nothing */
+    void *user;
+    struct pl_aside *next;
+} pl_aside;
+
+/* What communicators share that were split from one: bytes that this process sent, by pl_traffic_kind (plait.h),
+   seconds that it waited for messages, and what goes on meanwhile. */
 typedef struct pl_traffic {
     int64_t sent[PL_TRAFFIC_COUNT];
     double waited_s;
+    pl_aside *asides;
 } pl_traffic;
 
 /* Messages on their way. Begin with {0}; what pl_comm_wait has emptied can be used again. */
@@ -34,7 +43,8 @@ typedef struct pl_comm_ops {
     /* Begin a message of at most PL_COMM_PIECE bytes and note it in *handle. */
     int (*send)(pl_comm *, pl_error *, int to, const void *data, int64_t bytes, void *handle);
     int (*receive)(pl_comm *, pl_error *, int from, void *data, int64_t bytes, void *handle);
-    int (*wait)(pl_comm *, pl_error *, void *handles, size_t count);
+    /* Asks whether all of them have come and gone; then, or after an error, they are no handles any more. */
+    int (*test)(pl_comm *, pl_error *, void *handles, size_t count, bool *done);
     /* The processes of this color, `size` of them, of which this is number `rank`. */
     int (*split)(pl_comm *, pl_error *, int color, int rank, int size, pl_comm **out);
     void (*abort)(pl_comm *, int status); /* ends all processes; may return, and then the caller ends by itself */
@@ -66,8 +76,18 @@ int pl_comm_split(pl_error *err, pl_comm *comm, const int *colors, pl_comm **out
 int pl_comm_send(
     pl_error *err, pl_comm *comm, pl_transfer *transfer, int to, const void *data, int64_t bytes, pl_traffic_kind kind);
 int pl_comm_receive(pl_error *err, pl_comm *comm, pl_transfer *transfer, int from, void *data, int64_t bytes);
-/* Waits, without keeping the core busy, until all of them have come and gone. */
+/* Whether all of them have come and gone. */
+int pl_comm_test(pl_error *err, pl_comm *comm, pl_transfer *transfer, bool *done);
+/* Waits, without keeping the core busy, until they have; what goes on aside goes on. */
 int pl_comm_wait(pl_error *err, pl_comm *comm, pl_transfer *transfer);
+/* Between two questions, of which this one has asked so many in vain: moves on what goes on aside, and leaves the core
+   to others. */
+int pl_comm_pause(pl_error *err, pl_comm *comm, int asked);
+
+/* Whoever waits on comm, or on one that was split from the same, moves it on until it ends. So processes may wait for
+   each other in different calls, as long as each call's messages are begun by some aside. */
+void pl_comm_begin_aside(pl_comm *comm, pl_aside *aside);
+void pl_comm_end_aside(pl_comm *comm, pl_aside *aside); /* which need not have begun */
 
 /* Collective over all of comm, as are those that follow. all[size * bytes]: everybody's `mine`, by rank. On a dry
    communicator everybody's is this process's own. */

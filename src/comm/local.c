@@ -23,12 +23,13 @@ static int receive(pl_comm *comm, pl_error *err, int from, void *data, int64_t b
     return message(comm, err, from, data, bytes, handle);
 }
 
-static int wait(pl_comm *comm, pl_error *err, void *handles, size_t count)
+static int test(pl_comm *comm, pl_error *err, void *handles, size_t count, bool *done)
 {
     (void)comm;
     (void)err;
     (void)handles;
     (void)count;
+    *done = true;
     return 0;
 }
 
@@ -59,8 +60,8 @@ static void destroy(pl_comm *comm)
     free(comm);
 }
 
-static const pl_comm_ops self_ops = {"self", 1, send, receive, wait, split, abort_nobody, destroy};
-static const pl_comm_ops dry_ops = {"dry", 1, send, receive, wait, split, abort_nobody, destroy};
+static const pl_comm_ops self_ops = {"self", 1, send, receive, test, split, abort_nobody, destroy};
+static const pl_comm_ops dry_ops = {"dry", 1, send, receive, test, split, abort_nobody, destroy};
 
 int pl_comm_self(pl_error *err, pl_comm **out)
 {

@@ -1,15 +1,14 @@
 /* Communicators of MPI: what mpiexec or srun started.
 
    MPI moves messages only while somebody calls it, and its own waiting keeps a core busy, which another process of the
-   same machine may need. So nothing here blocks inside MPI: whoever waits asks, and sleeps between its questions; and
-   while messages are on their way and the program computes, a thread asks in its place. */
+   same machine may need. So nothing here blocks inside MPI: whoever waits asks, and sleeps between its questions
+   (comm.c); and while messages are on their way and the program computes, a thread asks in its place. */
 #include "comm/comm.h"
 
 #ifdef PL_HAVE_MPI
 
 #    include <mpi.h>
 #    include <pthread.h>
-#    include <sched.h>
 #    include <stdlib.h>
 #    include <time.h>
 
@@ -18,8 +17,6 @@
 
 /* Microseconds between two questions of the thread: at 10 GB/s a message of a mebibyte takes 100. */
 #    define ASK_EVERY 100
-/* Questions in a row before a waiting process begins to sleep between them. */
-#    define PATIENCE 200
 
 /* One for all communicators of the process. */
 typedef struct mpi_world {
@@ -96,18 +93,15 @@ static int mpi_receive(pl_comm *comm, pl_error *err, int from, void *data, int64
     return check(err, rc, "receive");
 }
 
-static int mpi_wait(pl_comm *comm, pl_error *err, void *handles, size_t messages)
+static int mpi_test(pl_comm *comm, pl_error *err, void *handles, size_t messages, bool *done)
 {
     mpi_world *w = ((mpi_comm *)comm)->world;
-    int rc = MPI_SUCCESS, done = 0;
-    for (int asked = 0; !done && rc == MPI_SUCCESS; asked++) {
-        pthread_mutex_lock(&w->lock);
-        rc = MPI_Testall((int)messages, handles, &done, MPI_STATUSES_IGNORE);
-        if (done || rc != MPI_SUCCESS) w->on_their_way -= messages;
-        pthread_mutex_unlock(&w->lock);
-        if (done) break;
-        asked < PATIENCE ? (void)sched_yield() : sleep_us(ASK_EVERY / 2);
-    }
+    int all = 0;
+    pthread_mutex_lock(&w->lock);
+    int rc = MPI_Testall((int)messages, handles, &all, MPI_STATUSES_IGNORE);
+    if (all || rc != MPI_SUCCESS) w->on_their_way -= messages;
+    pthread_mutex_unlock(&w->lock);
+    *done = all;
     return check(err, rc, "wait for messages");
 }
 
@@ -173,7 +167,7 @@ static int mpi_split(pl_comm *comm, pl_error *err, int color, int rank, int size
 }
 
 static const pl_comm_ops mpi_ops = {
-    "mpi", sizeof(MPI_Request), mpi_send, mpi_receive, mpi_wait, mpi_split, mpi_abort, mpi_destroy};
+    "mpi", sizeof(MPI_Request), mpi_send, mpi_receive, mpi_test, mpi_split, mpi_abort, mpi_destroy};
 
 static int start_thread(pl_error *err, mpi_world *w)
 {

@@ -75,6 +75,7 @@ int pl_attention(pl_run *run, pl_attention_args args)
     if (!pl_tensor_none(args.lse)) {
         PL_TRY(pl_check_matrix(run, "attention: lse", args.lse, PL_ONLY_F32, q.heads, q.t.shape[0]));
     }
+    PL_TRY(pl_run_meanwhile(run));
     int64_t mark = pl_stack_mark(run->work);
     void *scratch = NULL;
     PL_GO(end, pl_stack_push_bytes(run->err, run->work, ops->attention_scratch(run->device, &args), &scratch));
@@ -114,6 +115,7 @@ int pl_attention_backward(pl_run *run, pl_attention_backward_args args)
     pl_heads q = args.q;
     int rc = 0;
     PL_TRY(check_backward(run, &args));
+    PL_TRY(pl_run_meanwhile(run));
     int64_t mark = pl_stack_mark(run->work);
     void *scratch = NULL;
     PL_GO(end, pl_stack_push(run->err, run->work, PL_F32, 2, (int64_t[]){q.heads, q.t.shape[0]}, &args.delta));

@@ -26,6 +26,7 @@ int pl_gemm(pl_run *run, pl_gemm_args args)
     const pl_device_ops *ops = run->device->ops;
     int rc = 0;
     PL_TRY(check(run, &args));
+    PL_TRY(pl_run_meanwhile(run));
     int64_t mark = pl_stack_mark(run->work);
     int64_t bytes = ops->gemm_scratch(run->device, run->err, &args);
     if (bytes < 0) return (int)bytes;

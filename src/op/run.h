@@ -20,6 +20,14 @@ typedef struct pl_run {
     pl_mem *mem;
     pl_stack *work; /* scratch: popped by whoever pushed, before it returns */
     pl_counters counters;
+    int (*meanwhile)(void *user); /* operators that take long call it before they begin: what goes on beside the
+                                     computing needs the thread now and then. NULL: nothing does */
+    void *meanwhile_user;
 } pl_run;
+
+static inline int pl_run_meanwhile(pl_run *run)
+{
+    return run->meanwhile ? run->meanwhile(run->meanwhile_user) : 0;
+}
 
 #endif

@@ -266,26 +266,6 @@ static int open_slots(pl_store *s)
     return 0;
 }
 
-/* Pieces are as large as the bucket allows, and no larger than the largest unit asks for. */
-static int open_pieces(pl_store *s)
-{
-    int64_t others = s->comm->size - 1, longest = 0;
-    for (int i = 0; i < s->model->nunits; i++) {
-        const pl_unit_store *u = &s->units[i];
-        for (int r = 0; r < s->comm->size; r++) {
-            if (u->bounds[r + 1] - u->bounds[r] > longest) longest = u->bounds[r + 1] - u->bounds[r];
-        }
-    }
-    int64_t elements = s->options.sharding.bucket / 4 / s->comm->size / PL_STORE_GRAIN * PL_STORE_GRAIN;
-    if (elements < PL_STORE_GRAIN) elements = PL_STORE_GRAIN;
-    s->piece_elements = elements < longest ? elements : longest;
-    for (int i = 0; i < PL_STORE_PIECES; i++) {
-        PL_TRY(pl_store_take(s, &s->pieces[i].staging, PL_MEM_MESSAGES, 4 * others * s->piece_elements));
-    }
-    if (s->across) PL_TRY(pl_store_take(s, &s->before, PL_MEM_MESSAGES, 4 * s->piece_elements));
-    return 0;
-}
-
 /* ---- filling ---- */
 
 /* dst = host, flat and of one length, converted; through the device's eyes where it can see host memory, else through a
@@ -429,7 +409,7 @@ static int place_all(pl_store *s, const pl_source *source, pl_host_tensor *found
     }
     PL_TRY(find_lenders(s));
     PL_TRY(open_slots(s));
-    if (s->all->size > 1 && s->options.training) PL_TRY(open_pieces(s));
+    if (s->all->size > 1 && s->options.training) PL_TRY(pl_store_open_exchange(s));
     PL_TRY(pl_store_open_buffers(s));
     if (s->options.offload.disk) PL_TRY(pl_disk_reserve(run->err, s->options.offload.disk, s->disk_bytes));
     for (int i = 0; i < model->nunits; i++) pl_store_point(s, model->units[i]);
@@ -459,6 +439,19 @@ done:
     return rc;
 }
 
+/* comm once more, for what is not sent in the same order on every process. */
+static int open_again(pl_store *s)
+{
+    pl_error *err = s->run->err;
+    int *colors, rc;
+    PL_TRY(pl_calloc(err, (size_t)s->comm->size, sizeof *colors, &colors));
+    PL_GO(done, pl_comm_split(err, s->comm, colors, &s->for_sums));
+    if (s->stage == 0) PL_GO(done, pl_comm_split(err, s->comm, colors, &s->for_round));
+done:
+    free(colors);
+    return rc;
+}
+
 static int open_comm(pl_store *s)
 {
     const pl_sharding *how = &s->options.sharding;
@@ -475,7 +468,8 @@ static int open_comm(pl_store *s)
     s->whole_gradients = alone || s->stage < 2 || (s->options.accumulates && !how->every_micro);
     s->gathered_ahead = alone ? 0 : how->prefetch;
     s->fetched_ahead = on_disk ? how->prefetch + !alone : 0; /* what is gathered has been read before */
-    return !alone && s->stage > 0 && how->group > 0 && how->group != s->all->size ? open_groups(s, how->group) : 0;
+    if (!alone && s->stage > 0 && how->group > 0 && how->group != s->all->size) PL_TRY(open_groups(s, how->group));
+    return alone || !s->options.training ? 0 : open_again(s);
 }
 
 /* What this process keeps, with its values. */
@@ -516,6 +510,8 @@ done:
 
 static void close_unit(pl_store *s, pl_unit_store *u)
 {
+    pl_collective_close(&u->gather);
+    pl_collective_close(&u->gather_frozen);
     pl_store_give_back(s, &u->frozen);
     pl_store_give_back(s, &u->values);
     for (int i = 0; i < PL_STATE_COUNT; i++) pl_store_give_back(s, &u->states[i]);
@@ -528,7 +524,7 @@ void pl_store_close(pl_store *s)
 {
     if (!s) return;
     pl_disk_drain(s->options.offload.disk); /* it must not write into memory that is somebody else's by then */
-    pl_store_close_traffic(s);
+    pl_store_close_exchange(s);
     for (int i = 0; i < s->model->nunits && s->units; i++) close_unit(s, &s->units[i]);
     for (int i = 0; i < s->model->nparams && s->placed; i++) {
         const pl_placed *at = &s->placed[i];
@@ -540,13 +536,13 @@ void pl_store_close(pl_store *s)
     for (int i = 0; i < s->nslots; i++) pl_store_close_slot(s, &s->slots[i]);
     for (int i = 0; i < s->ngrad_slots; i++) pl_store_close_slot(s, &s->grad_slots[i]);
     for (int i = 0; i < PL_STORE_BUFFERS; i++) pl_store_close_slot(s, &s->buffers[i].slot);
-    for (int i = 0; i < PL_STORE_PIECES; i++) pl_store_give_back(s, &s->pieces[i].staging);
-    pl_store_give_back(s, &s->before);
     free(s->slots);
     free(s->grad_slots);
     free(s->placed);
     free(s->units);
     free(s->sums);
+    pl_comm_close(s->for_round);
+    pl_comm_close(s->for_sums);
     pl_comm_close(s->across);
     pl_comm_close(s->group);
     pl_comm_close(s->self);

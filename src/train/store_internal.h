@@ -1,6 +1,6 @@
-/* The store's own structures. store.c opens it and fills it; store_use.c has what happens while units are used: gathers
-   and the exchange of gradients; store_disk.c what lies on disk; store_step.c the optimizer's step; store_view.c the
-   view from outside. */
+/* The store's own structures. store.c opens it and fills it; store_use.c has what happens while units are used, and
+   store_exchange.c how gradients travel then; store_disk.c what lies on disk; store_step.c the optimizer's step;
+   store_view.c the view from outside. */
 #ifndef PL_TRAIN_STORE_INTERNAL_H
 #define PL_TRAIN_STORE_INTERNAL_H
 
@@ -61,15 +61,26 @@ typedef struct pl_unit_store {
     pl_collective gather, gather_frozen; /* values on their way, before a use or after a step; or whole gradients */
 } pl_unit_store;
 
-/* A piece of a unit's gradients on its way. */
+/* What a piece of gradients waits for. */
+typedef enum pl_piece_stage {
+    PL_PIECE_FREE,
+    PL_PIECE_SUMS, /* for the slices of other processes, and the sum of the groups before */
+    PL_PIECE_UP,   /* until its sum has gone to the next group */
+    PL_PIECE_DOWN, /* for what has come of it there */
+    PL_PIECE_LAST, /* until that has gone to the group before; or, where everything is kept everywhere, round */
+    PL_PIECE_DONE
+} pl_piece_stage;
+
+/* A piece of a unit's gradients on its way: elements [skip, skip + piece_elements) of every slice. */
 typedef struct pl_piece {
-    pl_collective exchange;
-    pl_block staging;
+    pl_piece_stage stage;
     int unit;
-    bool last; /* of the unit */
+    int64_t skip;
+    pl_collective exchange, before, passing; /* slices; the sum of groups before; all that comes after */
 } pl_piece;
 
-#define PL_STORE_PIECES 2
+#define PL_STORE_PIECES 4   /* that are under way at a time */
+#define PL_STORE_STAGINGS 2 /* so many of them may wait for what comes from other processes */
 
 /* Memory that units take turns in. */
 typedef struct pl_slot {
@@ -104,11 +115,20 @@ struct pl_store {
     pl_slot *grad_slots;
     int nslots, ngrad_slots;
     int gathered_ahead, fetched_ahead; /* stage 3: units whose gather, or whose read, begins before their turn */
+    pl_comm *for_sums, *for_round;     /* comm once more, for the two ways that gradients take: see store_exchange.c */
     pl_piece pieces[PL_STORE_PIECES];
-    int64_t piece_elements; /* of each slice that go into one piece */
+    pl_block staging[PL_STORE_STAGINGS];
+    pl_block before[PL_STORE_STAGINGS]; /* a piece's sum over the groups before this one */
+    int64_t piece_elements;             /* of each slice that go into one piece */
     int next_piece;
-    pl_block before; /* a piece's sum over the groups before this one */
-    double *sums;    /* [nunits * (all's size + 1)] of squares */
+    int *queue; /* [nunits], from queue_first on and round: units whose gradients are to travel, of the first of which
+                   queue_skip elements of each slice do */
+    int queue_first, queued;
+    int64_t queue_skip;
+    pl_aside aside;
+    bool moving, move_failed;
+    double looked; /* when pieces were last moved on, by pl_clock */
+    double *sums;  /* [nunits * (all's size + 1)] of squares */
     int64_t disk_bytes;
     pl_buffer buffers[PL_STORE_BUFFERS];
     int64_t buffer_elements; /* of each state on disk, that a buffer has room for; without such states, any number */
@@ -228,10 +248,17 @@ int pl_store_write_states(pl_store *s, pl_buffer *buffer, unsigned states);
 int pl_store_end_transfers(pl_store *s);
 /* Where element `low` of a state is in a buffer. */
 void *pl_store_in_buffer(const pl_store *s, const pl_buffer *buffer, pl_state state);
-/* Waits for all gradients that are on their way; for what pl_collective's `gather` of each unit brings. */
-int pl_store_finish_gradients(pl_store *s);
+/* Waits for what pl_collective's `gather` of each unit brings. */
 int pl_store_end_gathers(pl_store *s);
-/* Host memory of pieces and gathers. */
-void pl_store_close_traffic(pl_store *s);
+
+/* ---- store_exchange.c ---- */
+
+/* Elements. */
+int64_t pl_store_longest_slice(const pl_store *s, const pl_unit_store *u);
+int pl_store_open_exchange(pl_store *s);
+void pl_store_close_exchange(pl_store *s);
+/* Waits for all gradients that are on their way; for those in a slot, which can be used again then. */
+int pl_store_finish_gradients(pl_store *s);
+int pl_store_empty_slot(pl_store *s, int slot);
 
 #endif

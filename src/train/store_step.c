@@ -54,7 +54,8 @@ static int copy_range(pl_store *s, pl_unit_store *u, int64_t from, int64_t to, i
 static int publish(pl_store *s, pl_unit_store *u)
 {
     if (s->stage == 0 || s->stage == 3) return 0;
-    return pl_all_gather_begin(s->run, s->comm, &u->gather, u->values.data, u->value_bounds, PL_TRAFFIC_PARAMETERS);
+    return pl_all_gather_begin(
+        s->run, s->comm, &u->gather, u->values.data, u->value_bounds, 0, INT64_MAX, PL_TRAFFIC_PARAMETERS);
 }
 
 /* ---- a tour ---- */

@@ -1,4 +1,4 @@
-/* What happens while units are used: parameters are gathered, gradients travel. */
+/* What happens while units are used: parameters are gathered, gradients get room. */
 #include "base/buf.h"
 #include "op/op.h"
 #include "train/store_internal.h"
@@ -44,9 +44,10 @@ static int begin_gather(pl_store *s, pl_unit_store *u)
     if (!in_slot(s, u) || u->readable || u->gather.comm) return 0;
     PL_TRY(begin_fetch(s, u));
     if (pl_store_params_on_disk(s)) PL_TRY(pl_store_end_read(s, u, true));
-    PL_TRY(pl_all_gather_begin(s->run, s->comm, &u->gather, u->here, u->value_bounds, PL_TRAFFIC_PARAMETERS));
+    PL_TRY(pl_all_gather_begin(
+        s->run, s->comm, &u->gather, u->here, u->value_bounds, 0, INT64_MAX, PL_TRAFFIC_PARAMETERS));
     return pl_all_gather_begin(
-        s->run, s->comm, &u->gather_frozen, u->frozen_here, u->frozen_bounds, PL_TRAFFIC_PARAMETERS);
+        s->run, s->comm, &u->gather_frozen, u->frozen_here, u->frozen_bounds, 0, INT64_MAX, PL_TRAFFIC_PARAMETERS);
 }
 
 static int end_gather(pl_store *s, pl_unit *unit)
@@ -90,101 +91,6 @@ static int begin_next(pl_store *s, const pl_unit *unit, pl_way way)
     return 0;
 }
 
-/* ---- gradients ---- */
-
-/* The sum goes up from group to group, each adding its processes' in their order, and what has come of it down again.
- */
-static int sum_across(pl_store *s, pl_collective *exchange)
-{
-    pl_comm *across = s->across;
-    pl_tensor own = exchange->own, before = {0};
-    if (!across) return pl_reduce_scatter_end(s->run, exchange, before);
-    if (across->rank > 0) {
-        before = pl_store_f32(s->before.data, 0, own.shape[0]);
-        PL_TRY(pl_tensor_receive(s->run, across, before, across->rank - 1));
-    }
-    PL_TRY(pl_reduce_scatter_end(s->run, exchange, before));
-    if (across->rank + 1 < across->size) {
-        PL_TRY(pl_tensor_send(s->run, across, own, across->rank + 1, PL_TRAFFIC_GRADIENTS));
-        PL_TRY(pl_tensor_receive(s->run, across, own, across->rank + 1));
-    }
-    return across->rank > 0 ? pl_tensor_send(s->run, across, own, across->rank - 1, PL_TRAFFIC_GRADIENTS) : 0;
-}
-
-/* A piece has arrived and is added up. A slice of its own takes it over; where everything is kept everywhere, the last
-   piece sends the sums round. */
-static int finish_piece(pl_store *s, pl_piece *piece)
-{
-    if (!piece->exchange.comm) return 0;
-    pl_unit_store *u = &s->units[piece->unit];
-    pl_tensor sums = piece->exchange.own;
-    PL_TRY(sum_across(s, &piece->exchange));
-    if (!s->whole_gradients && sums.shape[0] > 0) {
-        const char *slot = s->grad_slots[u->gradient_slot].data;
-        int64_t first = slot ? ((const char *)sums.data - slot) / 4 : pl_store_slice_low(s, u);
-        pl_tensor kept = pl_store_elements(s, u, PL_STATE_GRADIENT, first, sums.shape[0]);
-        PL_TRY(pl_add(s->run, kept, kept, sums, 1));
-    }
-    if (!piece->last || s->stage > 0) return 0;
-    return pl_all_gather_begin(
-        s->run, s->comm, &u->gather, u->states[PL_STATE_GRADIENT].data, u->gradient_bounds, PL_TRAFFIC_GRADIENTS);
-}
-
-static pl_piece *oldest(pl_store *s, int age)
-{
-    return &s->pieces[(s->next_piece + age) % PL_STORE_PIECES];
-}
-
-/* Waits for what is on its way from a slot before it is used again. */
-static int empty_slot(pl_store *s, int slot)
-{
-    for (int i = 0; i < PL_STORE_PIECES; i++) {
-        pl_piece *piece = oldest(s, i);
-        if (piece->exchange.comm && s->units[piece->unit].gradient_slot == slot) PL_TRY(finish_piece(s, piece));
-    }
-    return 0;
-}
-
-/* Makes room for the gradients of a unit's backward, where there is none yet. */
-static int open_gradients(pl_store *s, pl_unit *unit)
-{
-    pl_unit_store *u = &s->units[unit->index];
-    if (s->whole_gradients || u->n == 0 || u->gradients_open) return 0;
-    PL_TRY(empty_slot(s, u->gradient_slot));
-    PL_TRY(pl_fill(s->run, pl_store_f32(s->grad_slots[u->gradient_slot].data, 0, u->n), 0));
-    u->gradients_open = true;
-    return 0;
-}
-
-int pl_store_grad_done(pl_store *s, pl_unit *unit, bool last)
-{
-    pl_unit_store *u = &s->units[unit->index];
-    if (s->all->size == 1 || u->n == 0 || (s->whole_gradients && !last)) return 0;
-    const void *base = s->whole_gradients ? u->states[PL_STATE_GRADIENT].data : s->grad_slots[u->gradient_slot].data;
-    int64_t longest = 0;
-    for (int r = 0; r < s->comm->size; r++) {
-        if (u->bounds[r + 1] - u->bounds[r] > longest) longest = u->bounds[r + 1] - u->bounds[r];
-    }
-    for (int64_t skip = 0; skip < longest; skip += s->piece_elements) {
-        pl_piece *piece = oldest(s, 0);
-        PL_TRY(finish_piece(s, piece));
-        piece->unit = unit->index;
-        piece->last = skip + s->piece_elements >= longest;
-        PL_TRY(pl_reduce_scatter_begin(s->run, s->comm, &piece->exchange, pl_store_f32(base, 0, u->n), u->bounds, skip,
-            s->piece_elements, pl_store_f32(piece->staging.data, 0, piece->staging.bytes / 4), PL_TRAFFIC_GRADIENTS));
-        s->next_piece = (s->next_piece + 1) % PL_STORE_PIECES;
-    }
-    u->gradients_open = false;
-    pl_store_point(s, unit);
-    return 0;
-}
-
-int pl_store_finish_gradients(pl_store *s)
-{
-    for (int i = 0; i < PL_STORE_PIECES; i++) PL_TRY(finish_piece(s, oldest(s, i)));
-    return pl_store_end_gathers(s);
-}
-
 int pl_store_end_gathers(pl_store *s)
 {
     for (int i = 0; i < s->model->nunits && s->stage < 3; i++) {
@@ -194,13 +100,15 @@ int pl_store_end_gathers(pl_store *s)
     return 0;
 }
 
-void pl_store_close_traffic(pl_store *s)
+/* Makes room for the gradients of a unit's backward, where there is none yet. */
+static int open_gradients(pl_store *s, pl_unit *unit)
 {
-    for (int i = 0; i < s->model->nunits && s->units; i++) {
-        pl_collective_close(&s->units[i].gather);
-        pl_collective_close(&s->units[i].gather_frozen);
-    }
-    for (int i = 0; i < PL_STORE_PIECES; i++) pl_collective_close(&s->pieces[i].exchange);
+    pl_unit_store *u = &s->units[unit->index];
+    if (s->whole_gradients || u->n == 0 || u->gradients_open) return 0;
+    PL_TRY(pl_store_empty_slot(s, u->gradient_slot));
+    PL_TRY(pl_fill(s->run, pl_store_f32(s->grad_slots[u->gradient_slot].data, 0, u->n), 0));
+    u->gradients_open = true;
+    return 0;
 }
 
 /* ---- the brackets ---- */

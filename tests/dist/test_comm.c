@@ -146,7 +146,7 @@ static void all_gather(void **state)
             fill(&p, t, world->rank);
             pl_collective c = {0};
             int64_t before = world->traffic->sent[PL_TRAFFIC_PARAMETERS];
-            OK(pl_all_gather_begin(&p.run, world, &c, t.data, bounds, PL_TRAFFIC_PARAMETERS));
+            OK(pl_all_gather_begin(&p.run, world, &c, t.data, bounds, 0, INT64_MAX, PL_TRAFFIC_PARAMETERS));
             OK(pl_all_gather_end(&p.run, &c));
             pl_collective_close(&c);
             float *host = fetch(&p, t);
@@ -201,7 +201,7 @@ static void at_once(void **state)
     fill(&p, all, world->rank);
     pl_collective a = {0}, b = {0};
     OK(pl_reduce_scatter_begin(&p.run, world, &a, sums, bounds, 0, n, staging, PL_TRAFFIC_GRADIENTS));
-    OK(pl_all_gather_begin(&p.run, world, &b, all.data, bytes, PL_TRAFFIC_PARAMETERS));
+    OK(pl_all_gather_begin(&p.run, world, &b, all.data, bytes, 0, INT64_MAX, PL_TRAFFIC_PARAMETERS));
     double total = world->rank;
     OK(pl_comm_sum(&err, world, &total, 1));
     assert_true(total == world->size * (world->size - 1) / 2);
@@ -219,6 +219,76 @@ static void at_once(void **state)
     free(bounds);
     free(bytes);
     close_place(&p);
+}
+
+/* A gather in pieces, which is asked after until it is done. */
+static void gather_in_pieces(void **state)
+{
+    (void)state;
+    place p;
+    open_place(&p, false);
+    int64_t n = 4099, most = 240, *bounds = malloc((size_t)(world->size + 1) * sizeof *bounds);
+    cuts(bounds, n, 1);
+    for (int r = 0; r <= world->size; r++) bounds[r] *= 4;
+    pl_tensor t = vector(&p, n);
+    fill(&p, t, world->rank);
+    pl_collective c = {0};
+    int64_t before = world->traffic->sent[PL_TRAFFIC_GRADIENTS];
+    for (int64_t skip = 0; skip < 4 * n; skip += most) {
+        bool done = false;
+        OK(pl_all_gather_begin(&p.run, world, &c, t.data, bounds, skip, most, PL_TRAFFIC_GRADIENTS));
+        for (int asked = 0; !done; asked++) {
+            OK(pl_comm_pause(&err, world, asked));
+            OK(pl_collective_test(&p.run, &c, &done));
+        }
+        OK(pl_all_gather_end(&p.run, &c));
+        float *host = fetch(&p, t);
+        for (int r = 0; r < world->size; r++) {
+            for (int64_t e = bounds[r] / 4; e < bounds[r + 1] / 4; e++) {
+                bool come = 4 * e < bounds[r] + skip + most;
+                assert_true(host[e] == number(come ? r : world->rank, e));
+            }
+        }
+        free(host);
+    }
+    assert_int_equal(world->traffic->sent[PL_TRAFFIC_GRADIENTS] - before,
+        (world->size - 1) * (bounds[world->rank + 1] - bounds[world->rank]));
+    pl_collective_close(&c);
+    free(bounds);
+    close_place(&p);
+}
+
+static int send_on(void *user, pl_error *e)
+{
+    pl_transfer *t = user;
+    static const char text[] = "aside";
+    if (t->count > 0) return 0;
+    return pl_comm_send(e, world, t, (world->rank + 1) % world->size, text, sizeof text, PL_TRAFFIC_CONTROL);
+}
+
+/* Everybody waits for what its neighbour sends only when that one waits too. */
+static void goes_on_aside(void **state)
+{
+    (void)state;
+    if (world->size == 1) return;
+    pl_transfer in = {0}, out = {0};
+    pl_aside aside = {.move = send_on, .user = &out};
+    pl_comm *part;
+    int *colors = calloc((size_t)world->size, sizeof *colors);
+    char text[8] = "";
+    OK(pl_comm_split(&err, world, colors, &part));
+    pl_comm_begin_aside(part, &aside);
+    OK(pl_comm_receive(&err, world, &in, (world->rank + world->size - 1) % world->size, text, 6));
+    OK(pl_comm_wait(&err, world, &in));
+    while (out.count == 0) OK(pl_comm_pause(&err, world, 0));
+    pl_comm_end_aside(world, &aside);
+    assert_null(world->traffic->asides);
+    OK(pl_comm_wait(&err, world, &out));
+    assert_string_equal(text, "aside");
+    pl_transfer_close(&in);
+    pl_transfer_close(&out);
+    pl_comm_close(part);
+    free(colors);
 }
 
 static void host_calls(void **state)
@@ -328,7 +398,7 @@ static int64_t some_work(place *p, pl_comm *comm)
     double x = 1;
     OK(pl_reduce_scatter_begin(&p->run, dp, &c, t, bounds, 0, n, staging, PL_TRAFFIC_GRADIENTS));
     OK(pl_reduce_scatter_end(&p->run, &c, (pl_tensor){0}));
-    OK(pl_all_gather_begin(&p->run, dp, &c, t.data, bounds, PL_TRAFFIC_PARAMETERS));
+    OK(pl_all_gather_begin(&p->run, dp, &c, t.data, bounds, 0, INT64_MAX, PL_TRAFFIC_PARAMETERS));
     OK(pl_all_gather_end(&p->run, &c));
     OK(pl_comm_sum(&err, dp, &x, 1));
     OK(pl_comm_broadcast(&err, dp, &x, sizeof x, 0));
@@ -369,6 +439,8 @@ int main(void)
         cmocka_unit_test(all_gather),
         cmocka_unit_test(all_reduce_and_broadcast),
         cmocka_unit_test(at_once),
+        cmocka_unit_test(gather_in_pieces),
+        cmocka_unit_test(goes_on_aside),
         cmocka_unit_test(agreement),
         cmocka_unit_test(grid),
         cmocka_unit_test(dry_counts_the_same),
