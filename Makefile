@@ -9,7 +9,7 @@ ninja := $(if $(shell command -v ninja),-G Ninja)
 ccache := $(if $(shell command -v ccache),-DCMAKE_C_COMPILER_LAUNCHER=ccache)
 sources = $(shell git ls-files '*.c' '*.h')
 
-.PHONY: all configure demo test install deps deps-dev docs format check asan test-openmpi fuzz fault interop bench bench-peers bench-ranks bench-more bench-report clean
+.PHONY: all configure demo test install deps deps-dev docs format check asan test-openmpi fuzz fault overlap interop bench bench-peers bench-ranks bench-more bench-report clean
 
 all: configure
 	@cmake --build $(BUILD) --parallel $(JOBS)
@@ -62,6 +62,10 @@ RUNS ?= 50
 SEED ?= 1
 fault: all
 	@cd $(BUILD) && FAULT_RUNS=$(RUNS) FAULT_SEED=$(SEED) ctest --verbose -R '^dist_fault$$' --timeout 3600
+
+# How much of the messages between two hosts is hidden behind computing, as docs/performance.md tells. Root only.
+overlap: all
+	@cd $(BUILD) && ctest --verbose -R '^dist_overlap$$'
 
 # Twenty steps against transformers and PEFT on a real model, which are fetched from PyPI into $(BUILD)/peer. DATA is
 # GSM8K's train.jsonl (https://github.com/openai/grade-school-math) or another file of {question, answer} lines.
