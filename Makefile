@@ -105,14 +105,15 @@ bench-ranks: configure
 	@$(BUILD)/peer/bin/python -c 'import deepspeed' 2>/dev/null || \
 	    $(BUILD)/peer/bin/pip install -q --no-build-isolation setuptools wheel deepspeed || true
 	@$(call bench,ranks) --cases '$(BENCH)' --rounds $(ROUNDS) $(peer)
-# What a step's time goes into, a second thread, long sequences, and the start on a real model.
+# What a step's time goes into, a second thread, long sequences, and with a real model's tokenizer the start and writing.
 bench-more: configure
-	@cmake --build $(BUILD) --parallel $(JOBS) --target plait bench_floor
+	@cmake --build $(BUILD) --parallel $(JOBS) --target plait bench_floor bench_ops
 	@$(call bench,phases)
 	@$(call bench,threads)
 	@$(call bench,growth)
 	@$(fetch_peer)
 	@$(fetch_model)
+	@$(call bench,generate) --tokenizer $(INTEROP_MODEL) $(peer)
 	@$(call bench,start) --model $(INTEROP_MODEL) --data $(DATA)
 bench-report:
 	@python3 bench/report.py bench docs/performance.md docs/performance.svg

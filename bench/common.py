@@ -120,11 +120,13 @@ class Bench:
         return offline | ({"LD_PRELOAD": self.args.preload} if preload and self.args.preload else {})
 
     def run(self, commands, lines_path, environments, watch=None):
-        """Runs programs, one or several that work together, the first of which writes a line of JSON a step. Peak memory is
-        the largest resident maximum of one of them. Meanwhile watch(ids of those that run) is called over and over."""
-        if os.path.exists(lines_path):
-            os.remove(lines_path)
+        """Runs programs, one or several that work together, the first of which writes lines of JSON, one a step. Peak memory
+        is the largest resident maximum of one of them. Meanwhile watch(ids of those that run) is called over and over.
+        Without lines_path it is what they print that is waited for, and there are no lines."""
         first, peak_kib, log = None, 0, self.path("log")
+        awaited = lines_path or log
+        if os.path.exists(awaited):
+            os.remove(awaited)
         begin, busy, own = time.time(), busy_seconds(), own_seconds()
         with open(log, "w", encoding="utf-8") as out:
             running = [subprocess.Popen(command, stdout=out, stderr=out, env=os.environ | environment)
@@ -143,7 +145,7 @@ class Bench:
             if failed:
                 for process in running:
                     process.kill()
-            if first is None and os.path.exists(lines_path) and os.path.getsize(lines_path) > 0:
+            if first is None and os.path.exists(awaited) and os.path.getsize(awaited) > 0:
                 first = time.time() - begin
             if watch:
                 watch([process.pid for process in running])
@@ -153,7 +155,7 @@ class Bench:
                 raise Failed(f"{' '.join(commands[0])}\n{failed or 'wrote no line'}\n{text.read()[-4000:]}")
         wall = time.time() - begin
         others = (busy_seconds() - busy - (own_seconds() - own)) / wall
-        return Run(json_lines(lines_path), peak_kib / 1024, first, others)
+        return Run(json_lines(lines_path) if lines_path else [], peak_kib / 1024, first, others)
 
     def log_text(self):
         """What the last run said."""

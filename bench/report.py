@@ -15,6 +15,7 @@ END = "<!-- end of table -->"
 # What a row of several processes is set beside: that of the peer which shares out as much.
 RANKS_PEERS = {"plait-ddp": ("torch-ddp",), "plait-zero2": ("deepspeed-zero2",), "plait-zero3": ("torch-fsdp2", "deepspeed-zero3")}
 PEERS = {"peer": "PyTorch", "trainer": "transformers' Trainer"}
+WRITERS = {"plait": "plait", "peer": "transformers, growing cache", "peer-static": "transformers, static cache"}
 COLORS = {"plait": "#1f6f8b", "peer": "#c9c9c9"}
 BAR, GAP, LEFT, WIDTH = 14, 16, 210, 330
 
@@ -103,7 +104,15 @@ def start(rows):
                      "of which it waits for data"], lines, *rows)
 
 
-TABLES = {"steps": steps, "ranks": ranks, "phases": phases, "threads": threads, "growth": growth, "start": start}
+def generate(rows):
+    lines = [[row["case"], WRITERS[row["program"]], row["new_tokens_per_s"], percent(row["limit_share"]), row["prompt_tokens_per_s"],
+              row["peak_mib"], f"{row['first_token_s']} s"] for row in rows]
+    return markdown(["texts", "", "new tokens/s", "of the memory's limit", "tokens of the prompt/s", "peak MiB", "first token after"],
+                    lines, *rows)
+
+
+TABLES = {"steps": steps, "ranks": ranks, "phases": phases, "threads": threads, "growth": growth, "start": start,
+          "generate": generate}
 
 
 def bars(out, x, title, found, field):

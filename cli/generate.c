@@ -45,7 +45,7 @@ int cli_generate(pl_error *err, cli_run *run)
     if (rc == 0) {
         printf("%s\n", before);
         fflush(stdout);
-        fprintf(stderr, "%lld tokens read in %.2f s, %lld written at %.1f a second\n", (long long)r.prompt_tokens,
+        fprintf(stderr, "%lld tokens read in %.3f s, %lld written at %.1f a second\n", (long long)r.prompt_tokens,
             r.prompt_s, (long long)r.new_tokens, r.write_s > 0 ? (double)(r.new_tokens - 1) / r.write_s : 0.0);
     }
     pl_buf_free(&input);
