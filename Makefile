@@ -9,7 +9,7 @@ ninja := $(if $(shell command -v ninja),-G Ninja)
 ccache := $(if $(shell command -v ccache),-DCMAKE_C_COMPILER_LAUNCHER=ccache)
 sources = $(shell git ls-files '*.c' '*.h')
 
-.PHONY: all configure demo test install deps deps-dev docs format check asan test-openmpi fuzz fault overlap interop bench bench-peers bench-ranks bench-more bench-report clean
+.PHONY: all configure demo test install deps deps-dev docs format check asan test-openmpi test-thread fuzz fault overlap interop bench bench-peers bench-ranks bench-more bench-report clean
 
 all: configure
 	@cmake --build $(BUILD) --parallel $(JOBS)
@@ -56,6 +56,10 @@ fuzz:
 # The tests of several processes by OpenMPI, which may be installed beside MPICH (libopenmpi-dev).
 test-openmpi:
 	@$(MAKE) test BUILD=build-openmpi TESTS='^dist_' CMAKE_FLAGS=-DMPI_C_COMPILER=mpicc.openmpi
+
+# Offload to disk where there is no liburing.
+test-thread:
+	@$(MAKE) test BUILD=build-thread TESTS='disk|offload' CMAKE_FLAGS=-DPLAIT_URING=OFF
 
 # Runs that are killed at a random moment and go on; `make test` has a few of them.
 RUNS ?= 50
@@ -105,12 +109,13 @@ bench-ranks: configure
 	@$(BUILD)/peer/bin/python -c 'import deepspeed' 2>/dev/null || \
 	    $(BUILD)/peer/bin/pip install -q --no-build-isolation setuptools wheel deepspeed || true
 	@$(call bench,ranks) --cases '$(BENCH)' --rounds $(ROUNDS) $(peer)
-# What a step's time goes into, a second thread, long sequences, and with a real model's tokenizer the start and writing.
+# What a step's time goes into, a second thread, long sequences, offload to disk, and with a real model's tokenizer the start and writing.
 bench-more: configure
 	@cmake --build $(BUILD) --parallel $(JOBS) --target plait bench_floor bench_ops
 	@$(call bench,phases)
 	@$(call bench,threads)
 	@$(call bench,growth)
+	@$(call bench,offload)
 	@$(fetch_peer)
 	@$(fetch_model)
 	@$(call bench,generate) --tokenizer $(INTEROP_MODEL) $(peer)

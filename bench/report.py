@@ -104,6 +104,12 @@ def start(rows):
                      "of which it waits for data"], lines, *rows)
 
 
+def offload(rows):
+    lines = [[row["case"], row["step_s_med"], row["step_s_min"], row["peak_mib"], f"{row['read_mib']}, {row['written_mib']}", row["waited_s"],
+              f"{100 * float(row['waited_share']):.1f} %"] for row in rows]
+    return markdown(["on disk", "s a step", "best", "MiB of a process", "MiB read, written a step", "s waited for them", "of the step"], lines, *rows)
+
+
 def generate(rows):
     lines = [[row["case"], WRITERS[row["program"]], row["new_tokens_per_s"], percent(row["limit_share"]), row["prompt_tokens_per_s"],
               row["peak_mib"], f"{row['first_token_s']} s"] for row in rows]
@@ -111,7 +117,7 @@ def generate(rows):
                     lines, *rows)
 
 
-TABLES = {"steps": steps, "ranks": ranks, "phases": phases, "threads": threads, "growth": growth, "start": start,
+TABLES = {"offload": offload, "steps": steps, "ranks": ranks, "phases": phases, "threads": threads, "growth": growth, "start": start,
           "generate": generate}
 
 
