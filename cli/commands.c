@@ -37,9 +37,14 @@ const cli_command cli_commands[] = {
         .main = cli_plan},
     {.name = "generate",
         .bit = PL_CMD_GENERATE,
-        .arguments = "[run.yaml] --model DIR [--adapter DIR] --prompt TEXT",
+        .arguments = "[run.yaml] --model DIR [--adapter DIR] --prompt TEXT ...",
         .summary = "let a model write",
-        .text = "Goes on from a prompt, with or without an adapter. The text streams to standard output.",
+        .text =
+            "Goes on from a prompt, with or without an adapter. The text streams to standard output. Several prompts, "
+            "or a file of them, are written together, as many at once as --batch says; their texts come in the "
+            "order of the prompts, under a heading each, and are what they would be one by one. A row of a .jsonl "
+            "or .json file is {\"prompt\": TEXT} or {\"messages\": [...]}, which the chat template writes. With "
+            "--json each text is a line of JSON: number, prompt, text, prompt_tokens, new_tokens, finish_reason.",
         .run_file = true,
         .checked = true,
         .main = cli_generate},

@@ -190,21 +190,35 @@ typedef struct pl_eval_result {
 /* Loss and perplexity of the model, with the adapter if there is one, on all of the data, in order. */
 PL_API int pl_eval(pl_error *err, const pl_log *log, pl_config *config, pl_eval_result *result);
 
-/* Who reads what a model writes. */
+/* A text that a model writes. */
+typedef struct pl_written {
+    int64_t number, count; /* from 1; of how many */
+    const char *prompt;    /* as it was given; NULL: it was messages */
+    size_t prompt_size;
+    int64_t prompt_tokens, new_tokens;
+    enum { PL_WRITTEN_STOP, PL_WRITTEN_LENGTH, PL_WRITTEN_INTERRUPTED } end; /* by the model, max_tokens, or the sink */
+} pl_written;
+
+/* Who reads what a model writes. Texts come one after another, in the order of their prompts: of several that are
+   written at once, the later ones are held back. */
 typedef struct pl_text_sink {
     void *user;
-    bool (*text)(void *user, const char *bytes, size_t size); /* whole characters, as they come; false ends it */
+    /* Whole characters, as they come; false ends everything. new_tokens and end are not known yet. */
+    bool (*text)(void *user, const pl_written *of, const char *bytes, size_t size);
+    /* After all of a text, also one of which nothing came; false ends everything. May be NULL. */
+    bool (*end)(void *user, const pl_written *of);
 } pl_text_sink;
 
 typedef struct pl_generate_result {
-    int64_t prompt_tokens, new_tokens;
-    double prompt_s, write_s; /* until the first token, and for all others */
+    int64_t texts, prompt_tokens, new_tokens; /* that were written to their ends; all tokens */
+    double prompt_s, write_s;                 /* for the prompts, up to each text's first token; and for all others */
 } pl_generate_result;
 
-/* Writes on from `prompt` as config says (max_tokens, temperature, ...; with chat: as an answer to it, by the model's
-   template). The configuration's own prompt is not looked at. */
-PL_API int pl_generate_text(pl_error *err, const pl_log *log, pl_config *config, const char *prompt,
-    const pl_text_sink *sink, pl_generate_result *result);
+/* Writes on from config's prompts, as it says (max_tokens, temperature, ...; with chat: as an answer, by the model's
+   template), `batch` texts at a time. A text depends on its prompt and its number alone, not on those that are written
+   beside it, to the bit while batch is at most 8. PL_ESTOPPED when the sink ended it before the last text. */
+PL_API int pl_generate_texts(
+    pl_error *err, const pl_log *log, pl_config *config, const pl_text_sink *sink, pl_generate_result *result);
 
 /* Writes the model with the adapter worked into its weights to OUTPUT: a Hugging Face folder that needs no adapter.
    Tensors keep the dtype that the model's files have, unless precision was set. Holds one tensor at a time in memory.

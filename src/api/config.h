@@ -103,7 +103,9 @@ struct pl_config {
         bool profile;
     } log;
     struct {
-        char *prompt, *system;
+        pl_strings prompt;
+        char *prompts, *system;
+        int64_t batch; /* texts at once */
         bool chat, greedy;
         int64_t max_tokens, top_k, seed; /* top_k 0: off */
         double temperature, top_p, min_p, repetition_penalty;

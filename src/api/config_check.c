@@ -287,6 +287,10 @@ int pl_config_check(pl_error *err, pl_config *c, unsigned command)
     if ((command & PL_CMD_MERGE) && !GIVEN(output)) {
         return PL_FAIL(err, PL_EUSAGE, "there is no place for the result: give --output DIR");
     }
+    if ((command & PL_CMD_GENERATE) && c->generate.prompts && c->generate.prompt.count > 0) {
+        return PL_FAIL(err, PL_EUSAGE, "%s and %s are both given; put all prompts into the file, or all into --prompt",
+            WHERE(generate.prompt), WHERE(generate.prompts));
+    }
     if (training) PL_TRY(check_method(err, c));
     for (int i = 0; i < pl_config_field_count; i++) {
         const pl_field *field = &pl_config_fields[i];

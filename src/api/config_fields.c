@@ -9,6 +9,7 @@
 #define TYPE_FILE char *
 #define TYPE_FOLDER char *
 #define TYPE_FILES pl_strings
+#define TYPE_STRINGS pl_strings
 #define TYPE_NAMES pl_strings
 #define TYPE_SWITCH bool
 #define TYPE_INT int64_t
@@ -307,7 +308,12 @@ const pl_field pl_config_fields[] = {
     {IN(log, profile, SWITCH), .fallback = "false", .commands = TRAIN, .peers = "DeepSpeed:wall_clock_breakdown",
         .volatile_ = true, .help = "tell what a step's time goes into"},
 
-    {OPTION(prompt, TEXT), .commands = PL_CMD_GENERATE, .help = "what to go on from [standard input]"},
+    {OPTION(prompt, STRINGS), .commands = PL_CMD_GENERATE,
+        .help = "what to go on from; may be given several times [standard input]"},
+    {OPTION(prompts, FILE), .commands = PL_CMD_GENERATE,
+        .help = "a file of prompts: a line each (.txt), or a row each (.jsonl, .json)"},
+    {OPTION(batch, INT), .fallback = "8", FROM_TO(1, 64), .commands = PL_CMD_GENERATE, .peers = "HF:batch_size",
+        .help = "texts to write at once"},
     {OPTION(chat, SWITCH), .fallback = "false", .commands = PL_CMD_GENERATE,
         .help = "prompt as a user's message, by the chat template"},
     {OPTION(system, TEXT), .commands = PL_CMD_GENERATE, .when = "chat=true", .help = "a system message before it"},
@@ -329,8 +335,8 @@ const pl_field pl_config_fields[] = {
     {OPTION(seed, INT), .fallback = "42", AT_LEAST(0), .commands = PL_CMD_GENERATE, .help = "seed of the draws"},
     {TOP(ranks, INT), .flag_only = true, .fallback = "1", FROM_TO(1, 1 << 20), .commands = PL_CMD_TRAIN | PL_CMD_PLAN,
         .help = "processes to start by mpiexec; those to plan for"},
-    {TOP(json, SWITCH), .flag_only = true, .fallback = "false", .commands = PL_CMD_PLAN | PL_CMD_EVAL | PL_CMD_INSPECT,
-        .help = "print the result as JSON"},
+    {TOP(json, SWITCH), .flag_only = true, .fallback = "false",
+        .commands = PL_CMD_PLAN | PL_CMD_GENERATE | PL_CMD_EVAL | PL_CMD_INSPECT, .help = "print the result as JSON"},
 };
 const int pl_config_field_count = PL_COUNT(pl_config_fields);
 _Static_assert(PL_COUNT(pl_config_fields) <= PL_CONFIG_MAX_FIELDS, "raise PL_CONFIG_MAX_FIELDS");

@@ -29,6 +29,7 @@ bool pl_field_is_list(const pl_field *field)
 {
     switch (field->kind) {
     case PL_FIELD_FILES:
+    case PL_FIELD_STRINGS:
     case PL_FIELD_NAMES:
     case PL_FIELD_INTS:
     case PL_FIELD_REALS: return true;
@@ -69,6 +70,7 @@ void pl_field_free(const pl_field *field, void *object)
         *PL_MEMBER(char *, field, object) = NULL;
         break;
     case PL_FIELD_FILES:
+    case PL_FIELD_STRINGS:
     case PL_FIELD_NAMES: free_strings(PL_MEMBER(pl_strings, field, object)); break;
     case PL_FIELD_INTS:
     case PL_FIELD_REALS:
@@ -101,6 +103,7 @@ bool pl_field_has_value(const pl_field *field, const void *object)
     case PL_FIELD_FILE:
     case PL_FIELD_FOLDER: return *PL_CONST_MEMBER(char *, field, object) != NULL;
     case PL_FIELD_FILES:
+    case PL_FIELD_STRINGS:
     case PL_FIELD_NAMES: return PL_CONST_MEMBER(pl_strings, field, object)->count > 0;
     case PL_FIELD_INTS:
     case PL_FIELD_REALS: return PL_CONST_MEMBER(pl_numbers, field, object)->count > 0;

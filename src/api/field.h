@@ -30,6 +30,7 @@ typedef enum pl_field_kind {
     PL_FIELD_FILE,    /* char * */
     PL_FIELD_FOLDER,  /* char * */
     PL_FIELD_FILES,   /* pl_strings; the flag is repeated */
+    PL_FIELD_STRINGS, /* pl_strings: any texts, empty ones too; the flag is repeated */
     PL_FIELD_NAMES,   /* pl_strings; separated by commas, or one regular expression */
     PL_FIELD_SWITCH,  /* bool */
     PL_FIELD_INT,     /* int64_t; words stand for 0, 1, ... */

@@ -169,7 +169,7 @@ int pl_field_add(pl_error *err, const pl_field *field, void *object, const char 
     if (field->kind == PL_FIELD_INTS || field->kind == PL_FIELD_REALS) {
         return add_number(err, field, PL_MEMBER(pl_numbers, field, object), where, text);
     }
-    if (*text == 0) return PL_FAIL(err, PL_EUSAGE, "%s has an empty item", where);
+    if (*text == 0 && field->kind != PL_FIELD_STRINGS) return PL_FAIL(err, PL_EUSAGE, "%s has an empty item", where);
     return add_string(err, PL_MEMBER(pl_strings, field, object), text);
 }
 
@@ -243,7 +243,8 @@ int pl_field_set(pl_error *err, const pl_field *field, void *object, const char 
     case PL_FIELD_REAL: return parse_real(err, field, where, text, PL_MEMBER(double, field, object));
     case PL_FIELD_BYTES: return parse_bytes(err, field, where, text, PL_MEMBER(int64_t, field, object));
     case PL_FIELD_WORD: return set_word(err, field, object, where, text);
-    case PL_FIELD_FILES: return pl_field_add(err, field, object, where, text);
+    case PL_FIELD_FILES:
+    case PL_FIELD_STRINGS: return pl_field_add(err, field, object, where, text);
     case PL_FIELD_NAMES:
         /* A comma inside a regular expression separates nothing. */
         if (pl_is_regex(text)) return pl_field_add(err, field, object, where, text);

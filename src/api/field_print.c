@@ -88,7 +88,7 @@ static int word_count(const char *words)
 
 static int print_list(pl_error *err, const pl_field *field, const void *object, bool yaml, pl_buf *out)
 {
-    bool text = field->kind == PL_FIELD_FILES || field->kind == PL_FIELD_NAMES;
+    bool text = field->kind == PL_FIELD_FILES || field->kind == PL_FIELD_STRINGS || field->kind == PL_FIELD_NAMES;
     const pl_strings *strings = PL_CONST_MEMBER(pl_strings, field, object);
     const pl_numbers *numbers = PL_CONST_MEMBER(pl_numbers, field, object);
     int count = text ? strings->count : numbers->count;
@@ -146,6 +146,7 @@ static int print(pl_error *err, const pl_field *field, const void *object, bool 
     case PL_FIELD_BYTES: return print_bytes(err, *PL_CONST_MEMBER(int64_t, field, object), out);
     case PL_FIELD_WORD: return print_word(err, field->words, *PL_CONST_MEMBER(int, field, object), out);
     case PL_FIELD_FILES:
+    case PL_FIELD_STRINGS:
     case PL_FIELD_NAMES:
     case PL_FIELD_INTS:
     case PL_FIELD_REALS: return print_list(err, field, object, yaml, out);
@@ -174,6 +175,7 @@ int pl_field_metavar(pl_error *err, const pl_field *field, pl_buf *out)
         return pl_buf_printf(err, out, "%s%sFILE", field->words ? field->words : "", field->words ? "|" : "");
     case PL_FIELD_FOLDER: return pl_buf_puts(err, out, "DIR");
     case PL_FIELD_FILES: return pl_buf_puts(err, out, "FILE");
+    case PL_FIELD_STRINGS: return pl_buf_puts(err, out, "TEXT");
     case PL_FIELD_NAMES:
         return pl_buf_printf(err, out, "%s%sA,B", field->words ? field->words : "", field->words ? "|" : "");
     case PL_FIELD_SWITCH: return pl_buf_puts(err, out, "true|false");

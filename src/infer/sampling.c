@@ -9,7 +9,7 @@
 struct pl_sampler {
     pl_sampling settings;
     int64_t vocab;
-    bool *seen;
+    bool *seen; /* all false between calls */
     double *scores, *probabilities;
     int32_t *order;
 };
@@ -43,19 +43,24 @@ void pl_sampler_close(pl_sampler *s)
     free(s);
 }
 
-void pl_sampler_saw(pl_sampler *s, int32_t token)
+static void mark_seen(pl_sampler *s, const pl_draw *draw, bool seen)
 {
-    if (token >= 0 && token < s->vocab) s->seen[token] = true;
+    for (int64_t i = 0; i < draw->nbefore; i++) {
+        int32_t token = draw->before[i];
+        if (token >= 0 && token < s->vocab) s->seen[token] = seen;
+    }
 }
 
 /* Scores after the repetition penalty, which divides what is positive and multiplies what is negative. */
-static void penalise(pl_sampler *s, const float *logits)
+static void penalise(pl_sampler *s, const float *logits, const pl_draw *draw)
 {
     double penalty = s->settings.repetition_penalty;
+    mark_seen(s, draw, true);
     for (int64_t i = 0; i < s->vocab; i++) {
         double z = (double)logits[i];
         s->scores[i] = !s->seen[i] || penalty == 1 ? z : (z < 0 ? z * penalty : z / penalty);
     }
+    mark_seen(s, draw, false);
 }
 
 static void softmax(pl_sampler *s)
@@ -114,9 +119,9 @@ static void keep_min_p(pl_sampler *s)
     }
 }
 
-const double *pl_sampler_probabilities(pl_sampler *s, const float *logits)
+const double *pl_sampler_probabilities(pl_sampler *s, const float *logits, const pl_draw *draw)
 {
-    penalise(s, logits);
+    penalise(s, logits, draw);
     if (!s->settings.greedy) {
         for (int64_t i = 0; i < s->vocab; i++) s->scores[i] /= s->settings.temperature;
         bool filters = s->settings.top_k > 0 || s->settings.top_p < 1 || s->settings.min_p > 0;
@@ -129,12 +134,12 @@ const double *pl_sampler_probabilities(pl_sampler *s, const float *logits)
     return s->probabilities;
 }
 
-int pl_sampler_next(pl_error *err, pl_sampler *s, const float *logits, uint64_t index, int32_t *token)
+int pl_sampler_next(pl_error *err, pl_sampler *s, const float *logits, const pl_draw *draw, int32_t *token)
 {
     for (int64_t i = 0; i < s->vocab; i++) {
         if (isnan(logits[i])) return PL_FAIL(err, PL_ENUMERIC, "the model's logits are NaN");
     }
-    const double *p = pl_sampler_probabilities(s, logits);
+    const double *p = pl_sampler_probabilities(s, logits, draw);
     int64_t best = 0;
     if (s->settings.greedy) {
         for (int64_t i = 1; i < s->vocab; i++) {
@@ -143,8 +148,8 @@ int pl_sampler_next(pl_error *err, pl_sampler *s, const float *logits, uint64_t 
         *token = (int32_t)best;
         return 0;
     }
-    pl_rng rng = {.seed = s->settings.seed, .stream = PL_RNG_SAMPLE};
-    double left = pl_rng_uniform(&rng, index);
+    pl_rng rng = {.seed = s->settings.seed, .stream = PL_RNG_SAMPLE, .domain = draw->text};
+    double left = pl_rng_uniform(&rng, draw->index);
     for (int64_t i = 0; i < s->vocab; i++) {
         if (p[i] == 0) continue;
         best = i; /* rounding may leave a rest after the last */

@@ -18,16 +18,21 @@ typedef struct pl_sampling {
 
 typedef struct pl_sampler pl_sampler;
 
-/* For a vocabulary of that size; nothing is allocated after this. */
+/* For a vocabulary of that size; nothing is allocated after this. One serves many texts. */
 int pl_sampler_open(pl_error *err, const pl_sampling *settings, int64_t vocab, pl_sampler **out);
 void pl_sampler_close(pl_sampler *sampler); /* NULL is fine */
 
-/* A token that came before, for the repetition penalty: prompt tokens too. */
-void pl_sampler_saw(pl_sampler *sampler, int32_t token);
+/* A token to come. */
+typedef struct pl_draw {
+    const int32_t *before; /* the text so far, the prompt included: what the repetition penalty is for */
+    int64_t nbefore;
+    uint32_t text;  /* numbers the texts, */
+    uint64_t index; /* and a text's draws: the same seed, text and index draw alike */
+} pl_draw;
+
 /* Probabilities [vocab] (0: filtered out), valid until the next call. */
-const double *pl_sampler_probabilities(pl_sampler *sampler, const float *logits);
-/* The next token. `index` numbers the draws: the same seed and index draw alike. PL_ENUMERIC for logits that are NaN.
- */
-int pl_sampler_next(pl_error *err, pl_sampler *sampler, const float *logits, uint64_t index, int32_t *token);
+const double *pl_sampler_probabilities(pl_sampler *sampler, const float *logits, const pl_draw *draw);
+/* The next token. PL_ENUMERIC for logits that are NaN. */
+int pl_sampler_next(pl_error *err, pl_sampler *sampler, const float *logits, const pl_draw *draw, int32_t *token);
 
 #endif

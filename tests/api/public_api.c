@@ -93,8 +93,9 @@ static void check_errors(void)
     pl_config_delete(NULL);
 }
 
-static bool on_text(void *user, const char *bytes, size_t size)
+static bool on_text(void *user, const pl_written *of, const char *bytes, size_t size)
 {
+    CHECK(of->number == 1 && of->count == 1);
     size_t *total = user;
     CHECK(bytes);
     *total += size;
@@ -111,8 +112,9 @@ static void check_generate(void)
     CHECK(pl_config_set(&err, config, "model", PLAIT_TEST_DIR "/../demo/stories260K") == 0);
     CHECK(pl_config_set(&err, config, "greedy", "true") == 0);
     CHECK(pl_config_set(&err, config, "max_tokens", "9") == 0);
-    CHECK(pl_generate_text(&err, NULL, config, "Once upon a time", &sink, &result) == 0);
-    CHECK(result.new_tokens == 9 && result.prompt_tokens > 1 && total >= 9);
+    CHECK(pl_config_set(&err, config, "prompt", "Once upon a time") == 0);
+    CHECK(pl_generate_texts(&err, NULL, config, &sink, &result) == 0);
+    CHECK(result.texts == 1 && result.new_tokens == 9 && result.prompt_tokens > 1 && total >= 9);
     pl_config_delete(config);
 }
 

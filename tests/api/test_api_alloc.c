@@ -40,9 +40,10 @@ typedef struct job {
     int output;       /* a new folder for each call where it is not 0: its number */
 } job;
 
-static bool on_text(void *user, const char *bytes, size_t size)
+static bool on_text(void *user, const pl_written *of, const char *bytes, size_t size)
 {
     (void)user;
+    (void)of;
     (void)bytes;
     return size > 0;
 }
@@ -59,7 +60,7 @@ static int do_it(pl_error *err, const job *j, pl_config *config)
     case PLAN: return pl_plan_run(err, NULL, config, &plan);
     case EVAL: return pl_eval(err, NULL, config, &evaluated);
     case MERGE: return pl_merge(err, NULL, config);
-    case GENERATE: return pl_generate_text(err, NULL, config, "Once upon a time", &sink, &generated);
+    case GENERATE: return pl_generate_texts(err, NULL, config, &sink, &generated);
     case INSPECT: PL_TRY(pl_inspect(err, NULL, config, j->path, &json)); free(json);
     }
     return 0;
@@ -124,7 +125,15 @@ static void test_use(void **state)
     check("plan",
         (job){PLAN, .fields = {{"model", MODEL}, {"data.files", rows}, {"method", "lora"}, {"train.steps", "2"}}});
     check("merge", (job){MERGE, .fields = {{"model", MODEL}, {"adapter", ADAPTER}}, .output = 1});
-    check("generate", (job){GENERATE, .fields = {{"model", STORIES}, {"max_tokens", "2"}, {"seed", "1"}}});
+    check("generate",
+        (job){GENERATE, .fields = {{"model", STORIES}, {"max_tokens", "2"}, {"seed", "1"}, {"prompt", "Once"},
+                            {"prompt", "Once upon a time"}, {"prompt", "The"}, {"batch", "2"}}});
+    const char *prompts =
+        put("prompts.jsonl", "{\"prompt\": \"Once\"}\n{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}\n");
+    const char *template = put("template.jinja", "{% for m in messages %}{{ m.content }}{% endfor %}");
+    check(
+        "generate from a file", (job){GENERATE, .fields = {{"model", STORIES}, {"max_tokens", "2"}, {"greedy", "true"},
+                                                    {"prompts", prompts}, {"data.template", template}}});
 }
 
 /* Training, its checkpoint, and the checkpoint as inspect sees it. */

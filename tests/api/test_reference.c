@@ -193,8 +193,9 @@ typedef struct written {
     int64_t count;
 } written;
 
-static bool on_token(void *user, int32_t token)
+static bool on_token(void *user, int64_t text, int32_t token)
 {
+    (void)text;
     written *w = user;
     w->ids[w->count++] = token;
     return true;
@@ -203,20 +204,21 @@ static bool on_token(void *user, int32_t token)
 /* With the cache, the prompt read in parts of two tokens. */
 static void check_greedy(reference *r)
 {
-    int64_t nprompt, n, count;
+    int64_t nprompt, n;
     int32_t *prompt = ids(r, "prompt_ids", &nprompt), *want = ids(r, "greedy_ids", &n);
     written got = {.ids = malloc((size_t)n * sizeof *want)};
     assert_non_null(got.ids);
     start(r, nprompt, n);
-    pl_generation g = {.prompt = prompt,
-        .nprompt = nprompt,
-        .max_tokens = n,
+    pl_generation_time time;
+    pl_generation g = {.prompts = &(pl_prompt){.tokens = prompt, .count = nprompt, .max_tokens = n},
+        .nprompts = 1,
+        .batch = 1,
         .chunk = 2,
         .sampling = {.greedy = true, .temperature = 1, .top_p = 1, .repetition_penalty = 1},
         .user = &got,
         .token = on_token};
-    if (pl_generate(&r->err, r->session->engine, r->session->model, &g, &count) < 0) fail_msg("%s", r->err.message);
-    assert_int_equal(count, n);
+    if (pl_generate(&r->err, r->session->engine, r->session->model, &g, &time) < 0) fail_msg("%s", r->err.message);
+    assert_int_equal(got.count, n);
     for (int64_t i = 0; i < n; i++) {
         if (got.ids[i] != want[i]) fail_msg("token %d is %d, not %d", (int)i, got.ids[i], want[i]);
     }

@@ -19,38 +19,83 @@
 
 #define PROMPT 7
 #define MORE 23
+#define TEXTS 9
 
 typedef struct text {
     int32_t tokens[PROMPT + MORE];
     int n;
+    int ends; /* how often it was told that it had ended */
+    bool stopped;
 } text;
 
-static bool write_token(void *user, int32_t token)
+/* Prompts are the beginnings of one, of different lengths; so are the most tokens to write. */
+typedef struct plan {
+    int texts, batch;
+    int64_t chunk;
+    int lengths[TEXTS], more[TEXTS];
+    int64_t stop; /* -1: none */
+    pl_sampling sampling;
+    int give_up; /* after so many tokens of all texts; 0: never */
+    pl_dtype dtype;
+} plan;
+
+typedef struct writing {
+    text *texts;
+    int left;
+} writing;
+
+static bool write_token(void *user, int64_t number, int32_t token)
 {
-    text *t = user;
+    writing *w = user;
+    text *t = &w->texts[number];
+    assert_int_equal(t->ends, 0);
+    assert_in_range(t->n, 1, PROMPT + MORE - 1);
     t->tokens[t->n++] = token;
+    return --w->left != 0;
+}
+
+static bool end_text(void *user, int64_t number, bool stopped)
+{
+    text *t = &((writing *)user)->texts[number];
+    t->ends++;
+    t->stopped = stopped;
     return true;
 }
 
-static void generate(const char *name, int64_t chunk, text *out)
+static void generate(const char *name, const plan *p, text *out)
 {
     golden g;
+    pl_prompt prompts[TEXTS];
+    int64_t rows[TEXTS], all = 0;
+    writing w = {.texts = out, .left = p->give_up};
+    pl_generation generation = {.prompts = prompts,
+        .nprompts = p->texts,
+        .batch = p->batch,
+        .chunk = p->chunk,
+        .stops = &p->stop,
+        .nstops = p->stop >= 0,
+        .sampling = p->sampling,
+        .user = &w,
+        .token = write_token,
+        .end = end_text};
+    pl_error err = {0};
+    for (int i = 0; i < p->texts; i++) prompts[i] = (pl_prompt){.count = p->lengths[i], .max_tokens = p->more[i]};
+    assert_int_equal(pl_generation_rows(&err, &generation, rows), 0);
+    for (int i = 0; i < p->batch; i++) all += rows[i];
     golden_open(&g, golden_path(name), golden_path(name),
-        &(golden_options){.dtype = PL_F32, .cache_rows = PROMPT + MORE, .max_length = PROMPT + MORE});
-    *out = (text){.n = PROMPT};
-    memcpy(out->tokens, g.batch.ids, PROMPT * sizeof *out->tokens);
-    pl_generation generation = {.prompt = g.batch.ids,
-        .nprompt = PROMPT,
-        .max_tokens = MORE,
-        .chunk = chunk,
-        .sampling = {.greedy = true, .temperature = 1, .top_p = 1, .repetition_penalty = 1},
-        .user = out,
-        .token = write_token};
-    int64_t written;
-    OK(&g, pl_generate(&g.err, g.engine, g.model, &generation, &written));
-    assert_int_equal(written, MORE);
+        &(golden_options){.dtype = p->dtype, .cache_rows = all, .max_length = PROMPT + MORE});
+    for (int i = 0; i < p->texts; i++) {
+        prompts[i].tokens = g.batch.ids;
+        out[i] = (text){.n = p->lengths[i]};
+        memcpy(out[i].tokens, g.batch.ids, (size_t)p->lengths[i] * sizeof *out[i].tokens);
+    }
+    pl_generation_time time;
+    OK(&g, pl_generate(&g.err, g.engine, g.model, &generation, &time));
     golden_close(&g);
 }
+
+static const pl_sampling greedy = {.greedy = true, .temperature = 1, .top_p = 1, .repetition_penalty = 1};
+static const pl_sampling drawn = {.temperature = 2, .top_k = 50, .top_p = 0.95, .repetition_penalty = 1.3, .seed = 5};
 
 /* Each written token must be the likeliest after those before it, or as likely but for rounding. */
 static void check_whole(const char *name, const text *t)
@@ -80,13 +125,113 @@ static void check_whole(const char *name, const text *t)
 static void written_as_by_whole_forwards(void **state)
 {
     text at_once, in_parts;
-    generate(*state, PROMPT, &at_once);
-    generate(*state, 3, &in_parts);
+    plan p = {
+        .texts = 1, .batch = 1, .chunk = PROMPT, .lengths = {PROMPT}, .more = {MORE}, .stop = -1, .sampling = greedy};
+    generate(*state, &p, &at_once);
+    p.chunk = 3;
+    generate(*state, &p, &in_parts);
+    assert_int_equal(at_once.n, PROMPT + MORE);
+    assert_int_equal(in_parts.n, PROMPT + MORE);
     check_whole(*state, &at_once);
     check_whole(*state, &in_parts);
 }
 
+/* More texts than are written at once, some of one token; long ones come when short places are free. */
+static plan many(pl_dtype dtype, pl_sampling sampling)
+{
+    return (plan){.texts = TEXTS,
+        .batch = 1,
+        .chunk = 4,
+        .lengths = {3, 7, 1, 5, 7, 2, 6, 4, 7},
+        .more = {9, MORE, 4, 1, 12, MORE, 7, 2, MORE},
+        .stop = -1,
+        .sampling = sampling,
+        .dtype = dtype};
+}
+
+static void check_same(const char *name, const plan *p, const text *alone)
+{
+    text together[TEXTS];
+    generate(name, p, together);
+    for (int i = 0; i < p->texts; i++) {
+        const text *a = &alone[i], *b = &together[i];
+        assert_int_equal(a->ends, 1);
+        assert_int_equal(b->ends, 1);
+        assert_int_equal(a->stopped, b->stopped);
+        if (a->n == b->n && memcmp(a->tokens, b->tokens, (size_t)a->n * sizeof *a->tokens) == 0) continue;
+        fail_msg("%s: text %d is another one when %d are written at once", name, i, p->batch);
+    }
+}
+
+static void check_batches(const char *name, plan p)
+{
+    text alone[TEXTS];
+    p.batch = 1;
+    generate(name, &p, alone);
+    for (p.batch = 2; p.batch <= 8; p.batch += 3) check_same(name, &p, alone);
+}
+
+static void written_together_as_alone(void **state)
+{
+    check_batches(*state, many(PL_F32, greedy));
+    check_batches(*state, many(PL_F32, drawn));
+    check_batches(*state, many(PL_BF16, greedy));
+    check_batches(*state, many(PL_BF16, drawn));
+}
+
+/* What is drawn depends on the number of the text, so that the same prompt again is not the same text. */
+static void numbers_tell_texts_apart(void **state)
+{
+    (void)state;
+    text texts[2];
+    plan p = {
+        .texts = 2, .batch = 2, .chunk = 4, .lengths = {5, 5}, .more = {MORE, MORE}, .stop = -1, .sampling = drawn};
+    generate("llama", &p, texts);
+    assert_memory_not_equal(texts[0].tokens, texts[1].tokens, sizeof texts[0].tokens);
+}
+
+/* A token that some texts come to, and others do not, ends those that do. */
+static void a_stop_ends_one_text(void **state)
+{
+    (void)state;
+    text free[TEXTS], stopped[TEXTS];
+    plan p = many(PL_F32, drawn);
+    p.batch = 4;
+    generate("llama", &p, free);
+    p.stop = free[1].tokens[p.lengths[1] + 3];
+    generate("llama", &p, stopped);
+    int ended = 0;
+    for (int i = 0; i < TEXTS; i++) {
+        int n = p.lengths[i];
+        while (n < free[i].n && free[i].tokens[n] != p.stop) n++;
+        assert_int_equal(stopped[i].n, n);
+        assert_int_equal(stopped[i].stopped, n < free[i].n);
+        assert_memory_equal(stopped[i].tokens, free[i].tokens, (size_t)n * sizeof free[i].tokens[0]);
+        ended += stopped[i].stopped;
+    }
+    assert_in_range(ended, 1, TEXTS - 1);
+    check_batches("llama", p);
+}
+
+static void whoever_listens_ends_all(void **state)
+{
+    (void)state;
+    text texts[TEXTS];
+    plan p = many(PL_F32, greedy);
+    p.batch = 4;
+    for (p.give_up = 1; p.give_up < 40; p.give_up += 7) {
+        int written = 0;
+        generate("llama", &p, texts);
+        for (int i = 0; i < TEXTS; i++) written += texts[i].n - p.lengths[i];
+        assert_int_equal(written, p.give_up);
+    }
+}
+
 int main(void)
 {
-    return golden_each_model("generation", written_as_by_whole_forwards);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(numbers_tell_texts_apart),
+        cmocka_unit_test(a_stop_ends_one_text), cmocka_unit_test(whoever_listens_ends_all)};
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    failed += golden_each_model("written as alone", written_together_as_alone);
+    return failed + golden_each_model("generation", written_as_by_whole_forwards);
 }

@@ -55,16 +55,24 @@ static float *logits_of(const json_t *all, const json_t *c, int64_t *vocab)
     return logits;
 }
 
-static pl_sampler *open_sampler(const json_t *all, const pl_sampling *settings, int64_t vocab)
+static pl_sampler *open_sampler(const pl_sampling *settings, int64_t vocab)
 {
     pl_error err = {0};
     pl_sampler *s;
-    const json_t *history = json_object_get(all, "history");
     if (pl_sampler_open(&err, settings, vocab, &s) < 0) fail_msg("%s", err.message);
-    for (size_t i = 0; i < json_array_size(history); i++) {
-        pl_sampler_saw(s, (int32_t)json_integer_value(json_array_get(history, i)));
-    }
     return s;
+}
+
+/* After the tokens that all cases have before them. */
+static pl_draw draw_of(const json_t *all)
+{
+    static int32_t before[64];
+    const json_t *history = json_object_get(all, "history");
+    pl_draw draw = {.before = before, .nbefore = (int64_t)json_array_size(history)};
+    assert_in_range(draw.nbefore, 1, 64);
+    for (int64_t i = 0; i < draw.nbefore; i++)
+        before[i] = (int32_t)json_integer_value(json_array_get(history, (size_t)i));
+    return draw;
 }
 
 static void check_probabilities(const json_t *c, const double *got, int64_t vocab)
@@ -93,14 +101,17 @@ static void matches_transformers(void **state)
         pl_sampling settings = settings_of(c);
         int64_t vocab;
         float *logits = logits_of(all, c, &vocab);
-        pl_sampler *s = open_sampler(all, &settings, vocab);
-        check_probabilities(c, pl_sampler_probabilities(s, logits), vocab);
+        pl_draw draw = draw_of(all);
+        pl_sampler *s = open_sampler(&settings, vocab);
+        /* What one text had before it is forgotten for the next. */
+        pl_sampler_probabilities(s, logits, &(pl_draw){.before = (int32_t[]){0, 1, 2, 3}, .nbefore = 4});
+        check_probabilities(c, pl_sampler_probabilities(s, logits, &draw), vocab);
         pl_sampler_close(s);
 
         int32_t token;
         settings.greedy = true;
-        s = open_sampler(all, &settings, vocab);
-        if (pl_sampler_next(&err, s, logits, 0, &token) < 0) fail_msg("%s", err.message);
+        s = open_sampler(&settings, vocab);
+        if (pl_sampler_next(&err, s, logits, &draw, &token) < 0) fail_msg("%s", err.message);
         assert_int_equal(token, json_integer_value(json_object_get(c, "greedy")));
         pl_sampler_close(s);
         free(logits);
@@ -118,19 +129,26 @@ static void draws_follow_the_probabilities(void **state)
     int64_t vocab;
     float *logits = logits_of(all, c, &vocab);
     settings.seed = 7;
-    pl_sampler *s = open_sampler(all, &settings, vocab);
+    pl_sampler *s = open_sampler(&settings, vocab);
     int *seen = calloc((size_t)vocab, sizeof *seen);
     assert_non_null(seen);
-    for (uint64_t i = 0; i < DRAWS; i++) {
+    pl_draw draw = draw_of(all);
+    int others = 0;
+    for (; draw.index < DRAWS; draw.index++) {
         int32_t token, again;
-        if (pl_sampler_next(&err, s, logits, i, &token) < 0) fail_msg("%s", err.message);
-        if (i < 8) {
-            assert_int_equal(pl_sampler_next(&err, s, logits, i, &again), 0);
+        if (pl_sampler_next(&err, s, logits, &draw, &token) < 0) fail_msg("%s", err.message);
+        if (draw.index < 100) {
+            assert_int_equal(pl_sampler_next(&err, s, logits, &draw, &again), 0);
             assert_int_equal(token, again);
+            pl_draw other = draw;
+            other.text = 1;
+            assert_int_equal(pl_sampler_next(&err, s, logits, &other, &again), 0);
+            others += token != again;
         }
         seen[token]++;
     }
-    const double *p = pl_sampler_probabilities(s, logits);
+    assert_true(others > 10); /* another text draws otherwise */
+    const double *p = pl_sampler_probabilities(s, logits, &draw);
     for (int64_t i = 0; i < vocab; i++) {
         if (fabs(seen[i] - DRAWS * p[i]) > 5 * sqrt(DRAWS * p[i] * (1 - p[i])))
             fail_msg("token %d was drawn %d times of %d; its probability is %.6f", (int)i, seen[i], DRAWS, p[i]);
@@ -149,7 +167,7 @@ static void refuses_what_is_not_a_number(void **state)
     pl_sampler *s;
     int32_t token;
     assert_int_equal(pl_sampler_open(&err, &settings, 3, &s), 0);
-    assert_int_equal(pl_sampler_next(&err, s, logits, 0, &token), PL_ENUMERIC);
+    assert_int_equal(pl_sampler_next(&err, s, logits, &(pl_draw){0}, &token), PL_ENUMERIC);
     pl_sampler_close(s);
 }
 
