@@ -3,7 +3,7 @@
 
 Greedy, in bf16, a model of random weights with a tokenizer put beside it: 128 tokens of prompt, 64 new ones. The limit is
 the time that the memory takes to give the weights once for each token (or batch of tokens), at the rate of bench_ops's
-triad in the same round. plait writes one text at a time, so batches are the peer's alone."""
+triad in the same round."""
 import os
 import re
 import shutil
@@ -38,14 +38,14 @@ class GenerateBench(Bench):
         rate = float(re.search(r"^triad,.*?,f32,\d+,,([\d.]+),", text, re.M).group(1)) * 1e9
         return rate / os.path.getsize(os.path.join(folder, "model.safetensors"))
 
-    def own(self, folder, _):
-        command = [self.plait, "generate", "--model", folder, "--precision", "bf16", "--greedy", "true", "--max-tokens", str(NEW), "--prompt",
-                   WORD * PROMPT]
+    def own(self, folder, batch):
+        command = [self.plait, "generate", "--model", folder, "--precision", "bf16", "--greedy", "true", "--max-tokens", str(NEW), "--batch",
+                   str(batch)] + ["--prompt", WORD * PROMPT] * batch
         run = self.run([command], None, [{}])
         tokens, seconds, new, speed = re.search(TOLD, self.log_text(), re.M).groups()
-        if (int(tokens), int(new)) != (PROMPT, NEW):
-            raise Failed(f"{tokens} tokens were read and {new} written, not {PROMPT} and {NEW}")
-        return run, PROMPT / float(seconds), float(speed), self.compiler
+        if (int(tokens), int(new)) != (batch * PROMPT, batch * NEW):
+            raise Failed(f"{tokens} tokens were read and {new} written, not {batch} times {PROMPT} and {NEW}")
+        return run, batch * PROMPT / float(seconds), float(speed), self.compiler
 
     def peer(self, folder, batch, static=False):
         out = self.path("peer.jsonl")
@@ -57,7 +57,7 @@ class GenerateBench(Bench):
 
     def measure(self, name):
         batch, folder, found, limits = CASES[name], self.written_folder(), {}, []
-        programs = {"plait": self.own} if batch == 1 else {}
+        programs = {"plait": self.own}
         if self.args.peer_python:
             programs |= {"peer": self.peer, "peer-static": lambda *of: self.peer(*of, static=True)}
         for _ in range(self.args.rounds):
