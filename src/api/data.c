@@ -24,13 +24,13 @@ static pl_data_template template_rule(const pl_config *c)
     return strcmp(which, "plain") == 0 ? PL_DATA_TEMPLATE_PLAIN : PL_DATA_TEMPLATE_CHAT;
 }
 
-static int open_template(pl_error *err, const pl_config *c, const char *folder, pl_texts *texts)
+static int open_template(pl_error *err, const pl_config *c, const char *folder, pl_chat **out)
 {
     const char *which = c->data.template ? c->data.template : "auto";
     if (template_rule(c) == PL_DATA_TEMPLATE_PLAIN) return 0;
-    if (strcmp(which, "auto") == 0 || strcmp(which, "chat") == 0) return pl_chat_open(err, folder, &texts->chat);
+    if (strcmp(which, "auto") == 0 || strcmp(which, "chat") == 0) return pl_chat_open(err, folder, out);
     char where[PL_WHERE_SIZE];
-    int rc = pl_chat_from_file(err, folder, which, &texts->chat);
+    int rc = pl_chat_from_file(err, folder, which, out);
     return rc == PL_ENOENT ? pl_error_prefix(err, "%s", pl_config_where(c, &c->data.template, where)) : rc;
 }
 
@@ -44,7 +44,7 @@ int pl_texts_open(pl_error *err, const pl_config *config, pl_texts *texts)
     PL_GO(done, pl_tokenizer_exists(err, folder, &there));
     if (!there) goto done; /* rows that come tokenized need none */
     PL_GO(done, pl_tokenizer_open(err, folder, &texts->tokenizer));
-    PL_GO(done, open_template(err, config, folder, texts));
+    PL_GO(done, open_template(err, config, folder, &texts->chat));
 done:
     free(folder);
     if (rc < 0) pl_texts_close(texts);
@@ -60,8 +60,9 @@ void pl_texts_close(pl_texts *texts)
 
 /* ---- dataset ---- */
 
-static int open_dataset(
-    pl_error *err, const pl_log *log, const pl_config *c, const pl_arch *arch, bool training, pl_run_data *d)
+/* The tokenizer is read only where the cache does not have the rows; `folder` has it, or is NULL. */
+static int open_rows(pl_error *err, const pl_log *log, const pl_config *c, const pl_arch *arch, bool training,
+    const char *folder, const pl_chat *chat, pl_run_data *d)
 {
     char *cache = NULL;
     pl_data_file *files = NULL;
@@ -90,8 +91,8 @@ static int open_dataset(
         .overlong = (pl_data_overlong)c->data.overlong,
         .sequence_length = length,
         .cache_dir = cache};
-    pl_data_model model = {.tokenizer = d->texts.tokenizer,
-        .chat = d->texts.chat,
+    pl_data_model model = {.tokenizer_folder = folder,
+        .chat = chat,
         .vocab = (int32_t)arch->vocab,
         .eos = (int32_t)eos,
         .positions = arch->max_positions};
@@ -99,6 +100,23 @@ static int open_dataset(
 done:
     free(files);
     free(cache);
+    return rc;
+}
+
+static int open_dataset(
+    pl_error *err, const pl_log *log, const pl_config *c, const pl_arch *arch, bool training, pl_run_data *d)
+{
+    char *folder = NULL;
+    pl_chat *chat = NULL;
+    bool there;
+    int rc;
+    PL_GO(done, pl_texts_folder(err, c, &folder));
+    PL_GO(done, pl_tokenizer_exists(err, folder, &there));
+    if (there) PL_GO(done, open_template(err, c, folder, &chat));
+    rc = open_rows(err, log, c, arch, training, there ? folder : NULL, chat, d);
+done:
+    pl_chat_free(chat);
+    free(folder);
     return rc;
 }
 
@@ -155,7 +173,6 @@ int pl_run_data_open(pl_error *err, const pl_log *log, const pl_config *config, 
     if (!portion) portion = &all;
     int rc;
     *d = (pl_run_data){0};
-    PL_GO(failed, pl_texts_open(err, config, &d->texts));
     PL_GO(failed, open_dataset(err, log, config, arch, training, d));
     PL_GO(failed, open_loader(err, config, d->dataset, portion, training, PL_DATA_TRAIN, &d->train));
     d->micro_batches = (int)((portion->micro_batches + portion->processes - 1) / portion->processes);
@@ -177,7 +194,6 @@ void pl_run_data_close(pl_run_data *d)
     pl_loader_close(d->train);
     pl_loader_close(d->validation);
     pl_dataset_close(d->dataset);
-    pl_texts_close(&d->texts);
     *d = (pl_run_data){0};
 }
 

@@ -21,7 +21,6 @@ int pl_texts_open(pl_error *err, const pl_config *config, pl_texts *texts);
 void pl_texts_close(pl_texts *texts); /* {0} is fine */
 
 typedef struct pl_run_data {
-    pl_texts texts; /* may be closed once the data is open */
     pl_dataset *dataset;
     pl_loader *train, *validation; /* validation is NULL without data for it */
     int64_t steps;                 /* of the whole run */

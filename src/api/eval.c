@@ -37,7 +37,6 @@ int pl_eval(pl_error *err, const pl_log *log, pl_config *config, pl_eval_result 
     PL_GO(done, pl_config_check(err, config, PL_CMD_EVAL));
     PL_GO(done, pl_session_open(err, log, config, PL_PURPOSE_USE, &s));
     PL_GO(done, pl_run_data_open(err, log, config, &s->model->arch, NULL, &data));
-    pl_texts_close(&data.texts); /* the rows are made, and a large vocabulary takes many MiB */
     PL_GO(done, pl_batch_open(err, &batch, data.largest.tokens, (int)data.largest.sequences));
     PL_GO(done, pl_run_data_plan(err, &data.largest, &planned));
     pl_work work = pl_run_data_work(&data, &planned);

@@ -206,17 +206,18 @@ static int add_run(pl_error *err, json_t *runs, const char *text, size_t size, b
 }
 
 /* The first row as [{text, trained}]. */
-static int example_of(pl_error *err, pl_run_data *data, json_t **out)
+static int example_of(pl_error *err, const pl_config *config, pl_run_data *data, json_t **out)
 {
     pl_row row = pl_dataset_row(data->dataset, PL_DATA_TRAIN, 0);
+    pl_texts texts = {0};
     pl_buf text = {0};
     pl_spans spans = {0};
     json_t *runs = json_array();
     size_t at = 0;
-    int rc = runs ? 0 : PL_FAIL_NOMEM(err);
+    int rc = runs ? pl_texts_open(err, config, &texts) : PL_FAIL_NOMEM(err);
     if (rc == 0) {
-        rc = data->texts.tokenizer ? pl_row_show(err, data->texts.tokenizer, row, &text, &spans)
-                                   : show_ids(err, row, &text, &spans);
+        rc =
+            texts.tokenizer ? pl_row_show(err, texts.tokenizer, row, &text, &spans) : show_ids(err, row, &text, &spans);
     }
     for (size_t i = 0; i < spans.count && rc == 0; i++) {
         pl_span s = spans.items[i];
@@ -225,6 +226,7 @@ static int example_of(pl_error *err, pl_run_data *data, json_t **out)
         at = s.end;
     }
     if (rc == 0) rc = add_run(err, runs, pl_buf_text(&text) + at, text.size - at, false);
+    pl_texts_close(&texts);
     pl_buf_free(&text);
     free(spans.items);
     if (rc < 0) json_decref(runs);
@@ -251,7 +253,7 @@ static int inspect_dataset(pl_error *err, const pl_log *log, pl_config *config, 
                 json_pack("{s:s, s:s, s:I}", "path", config->data.files.items[f], "format",
                     pl_data_format_name(pl_dataset_file_format(data.dataset, f)), "rows", (json_int_t)count)) != 0;
     }
-    PL_GO(done, example_of(err, &data, &example));
+    PL_GO(done, example_of(err, config, &data, &example));
     json_t *json = json_pack("{s:s, s:O, s:o, s:O}", "kind", "dataset", "files", files, "train",
         stats_of(pl_dataset_stats(data.dataset, PL_DATA_TRAIN)), "example", example);
     rc = finish(err, json, failed, out);

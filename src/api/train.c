@@ -427,7 +427,6 @@ static int open_data(training *t)
 {
     double begin = pl_clock();
     PL_TRY(pl_run_data_open(t->err, t->log, t->config, &t->session->model->arch, &t->portion, &t->data));
-    pl_texts_close(&t->data.texts); /* the rows are made, and a large vocabulary takes many MiB */
     t->data_s = pl_clock() - begin;
     return pl_batch_open(t->err, &t->batch, t->data.largest.tokens, (int)t->data.largest.sequences);
 }

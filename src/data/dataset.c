@@ -37,19 +37,25 @@ static int add_string(pl_error *err, pl_buf *key, const char *text)
     return pl_buf_printf(err, key, "%zu:%s;", text ? strlen(text) : 0, text ? text : "");
 }
 
+static int tokenizer_hash(pl_error *err, const pl_data_model *m, uint64_t *out)
+{
+    if (m->tokenizer_folder) return pl_tokenizer_hash_folder(err, m->tokenizer_folder, out);
+    *out = m->tokenizer ? pl_tokenizer_hash(m->tokenizer) : 0;
+    return 0;
+}
+
 /* All that the rows depend on but the files' content. */
 static int compute_key(pl_error *err, const pl_data_config *c, const pl_data_model *m, uint64_t key[2])
 {
     pl_buf b = {0};
-    uint64_t chat = 0;
-    int rc = 0;
+    uint64_t chat = 0, tokenizer;
+    int rc;
+    PL_GO(done, tokenizer_hash(err, m, &tokenizer));
     if (m->chat) PL_GO(done, pl_chat_hash(err, m->chat, &chat));
     PL_GO(done, pl_buf_printf(err, &b, "%d;%d;%d;%d;%d;%lld;%a;%llu;%d;%d;", FORMAT_VERSION, c->format, c->template,
                     c->loss, c->overlong, (long long)c->sequence_length, c->validation_split,
                     (unsigned long long)(c->validation_split > 0 ? c->seed : 0), m->vocab, m->eos));
-    PL_GO(
-        done, pl_buf_printf(err, &b, "%016llx;%016llx;",
-                  (unsigned long long)(m->tokenizer ? pl_tokenizer_hash(m->tokenizer) : 0), (unsigned long long)chat));
+    PL_GO(done, pl_buf_printf(err, &b, "%016llx;%016llx;", (unsigned long long)tokenizer, (unsigned long long)chat));
     for (size_t i = 0; i < c->field_count; i++) {
         PL_GO(done, add_string(err, &b, c->fields[i]));
         PL_GO(done, add_string(err, &b, c->names[i]));
@@ -108,8 +114,8 @@ static int try_cache(pl_error *err, const pl_log *log, const pl_data_config *con
 
 /* ---- building ---- */
 
-static int build(pl_error *err, const pl_data_config *config, const pl_data_rules *rules, int threads, const char *path,
-    const uint64_t key[2], pl_dataset *d)
+static int build_with(pl_error *err, const pl_data_config *config, const pl_data_rules *rules, int threads,
+    const char *path, const uint64_t key[2], pl_dataset *d)
 {
     pl_cache_writer *writer = NULL;
     pl_cache_source *sources = NULL;
@@ -126,6 +132,32 @@ static int build(pl_error *err, const pl_data_config *config, const pl_data_rule
 done:
     pl_cache_abort(writer);
     free(sources);
+    return rc;
+}
+
+/* With a tokenizer that is here for no longer than it is needed: a large vocabulary takes many MiB. */
+static int build(pl_error *err, const pl_data_config *config, const pl_data_rules *rules, int threads, const char *path,
+    const uint64_t key[2], pl_dataset *d)
+{
+    const char *folder = rules->model->tokenizer_folder;
+    pl_data_model model = *rules->model;
+    pl_data_rules with = *rules;
+    pl_tokenizer *tokenizer = NULL;
+    uint64_t is[2];
+    int rc;
+    if (!folder) return build_with(err, config, rules, threads, path, key, d);
+    PL_TRY(pl_tokenizer_open(err, folder, &tokenizer));
+    model.tokenizer = tokenizer;
+    model.tokenizer_folder = NULL;
+    with.model = &model;
+    PL_GO(done, compute_key(err, config, &model, is));
+    if (is[0] != key[0] || is[1] != key[1]) {
+        rc = PL_FAIL(err, PL_EIO, "%s: the tokenizer's files changed while they were read; start again", folder);
+        goto done;
+    }
+    rc = build_with(err, config, &with, threads, path, key, d);
+done:
+    pl_tokenizer_close(tokenizer);
     return rc;
 }
 

@@ -92,11 +92,12 @@ typedef struct pl_data_config {
 
 /* What the rows are for. */
 typedef struct pl_data_model {
-    const struct pl_tokenizer *tokenizer; /* NULL: only rows that come tokenized can be read */
-    const struct pl_chat *chat;           /* NULL: the model has no chat template */
-    int32_t vocab;                        /* ids are below it */
-    int32_t eos;                          /* -1: none */
-    int64_t positions;                    /* how long a row may be; 0: no limit */
+    const struct pl_tokenizer *tokenizer; /* NULL, and no folder: only rows that come tokenized can be read */
+    const char *tokenizer_folder; /* instead of it: where it lies; it is read, for a while, to make rows alone */
+    const struct pl_chat *chat;   /* NULL: the model has no chat template */
+    int32_t vocab;                /* ids are below it */
+    int32_t eos;                  /* -1: none */
+    int64_t positions;            /* how long a row may be; 0: no limit */
 } pl_data_model;
 
 enum { PL_DATA_LENGTHS = 32 };

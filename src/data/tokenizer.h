@@ -88,5 +88,8 @@ bool pl_tokenizer_is_special(const pl_tokenizer *tokenizer, int32_t id);   /* an
 const int32_t *pl_tokenizer_prefix(const pl_tokenizer *tokenizer, size_t *count);
 const int32_t *pl_tokenizer_suffix(const pl_tokenizer *tokenizer, size_t *count);
 uint64_t pl_tokenizer_hash(const pl_tokenizer *tokenizer); /* of the files' bytes: the same hash, the same results */
+/* The same of the tokenizer that pl_tokenizer_open would make of the folder now, without making it: the files are
+   hashed and not understood, so what is wrong in them does not show. PL_ENOENT, PL_EIO. */
+int pl_tokenizer_hash_folder(pl_error *err, const char *folder, uint64_t *out);
 
 #endif

@@ -37,6 +37,18 @@ static int open_files(gpt2 *g, const char *folder)
     return 0;
 }
 
+int pl_gpt2_hash(pl_error *err, const char *folder, uint64_t *hash)
+{
+    int rc = 0;
+    for (int i = 0; i < FILES && rc == 0; i++) {
+        char *path;
+        PL_TRY(pl_path_join(err, folder, names[i], &path));
+        if (pl_file_exists(path)) rc = pl_tokenizer_hash_file(err, path, hash);
+        free(path);
+    }
+    return rc;
+}
+
 /* Other classes split text otherwise, and the files do not say how. */
 static int check_class(const gpt2 *g)
 {

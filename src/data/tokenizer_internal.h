@@ -361,6 +361,10 @@ int pl_parts_decoder(pl_error *err, const char *where, const json_t *value, pl_t
 
 /* tokenizer_gpt2.c: appends what tokenizer.json would be of a folder that has vocab.json and merges.txt instead. */
 int pl_gpt2_tokenizer(pl_error *err, const char *folder, pl_buf *out);
+/* Goes on hashing with the bytes of the files that are put together; *hash is what came before them. */
+int pl_gpt2_hash(pl_error *err, const char *folder, uint64_t *hash);
+/* The same with one file's. */
+int pl_tokenizer_hash_file(pl_error *err, const char *path, uint64_t *hash);
 void pl_parts_free(pl_tokenizer *t);
 int pl_charsmap_make(pl_error *err, const char *where, const char *base64, size_t size, pl_charsmap **out);
 void pl_charsmap_free(pl_charsmap *charsmap);

@@ -261,7 +261,6 @@ static int read_config(pl_error *err, const char *path, pl_tokenizer *t)
     json_t *config = NULL;
     int rc;
     PL_TRY(pl_map_open(err, path, &map));
-    t->hash = XXH3_64bits_withSeed(map.data, map.size, t->hash);
     PL_GO(done, pl_scan_open(&r, err, path, map.data ? (const char *)map.data : "", map.size));
     PL_GO(done, pl_scan_value(&r, &config));
     PL_GO(done, pl_scan_finish(&r));
@@ -284,7 +283,6 @@ static int open_tokenizer(
     pl_tokenizer *t;
     int rc;
     PL_TRY(pl_calloc(err, 1, sizeof *t, &t));
-    t->hash = XXH3_64bits(json, size);
     PL_GO(fail, read_json(err, where, json, size, t));
     for (; *configs; configs++)
         if (pl_file_exists(*configs)) PL_GO(fail, read_config(err, *configs, t));
@@ -300,7 +298,9 @@ fail:
 int pl_tokenizer_parse(pl_error *err, const char *where, const char *json, size_t size, pl_tokenizer **out)
 {
     char *none = NULL;
-    return open_tokenizer(err, where, json, size, &none, out);
+    PL_TRY(open_tokenizer(err, where, json, size, &none, out));
+    (*out)->hash = XXH3_64bits(json, size);
+    return 0;
 }
 
 /* The folder's files by which it is known, in this order. */
@@ -350,11 +350,43 @@ static int open_file(pl_error *err, char *const paths[NAMES], pl_tokenizer **out
     return rc;
 }
 
-int pl_tokenizer_open(pl_error *err, const char *folder, pl_tokenizer **out)
+int pl_tokenizer_hash_file(pl_error *err, const char *path, uint64_t *hash)
+{
+    pl_map map;
+    PL_TRY(pl_map_open(err, path, &map));
+    *hash = XXH3_64bits_withSeed(map.data, map.size, *hash);
+    pl_map_close(&map);
+    return 0;
+}
+
+/* What a file says may change between its hashing and its reading; whoever keeps the hash compares it. */
+static int hash_files(pl_error *err, const char *folder, char *const paths[NAMES], uint64_t *hash)
+{
+    *hash = 0;
+    if (is_gpt2(paths)) return pl_gpt2_hash(err, folder, hash);
+    PL_TRY(pl_tokenizer_hash_file(err, paths[TOKENIZER], hash));
+    return pl_file_exists(paths[CONFIG]) ? pl_tokenizer_hash_file(err, paths[CONFIG], hash) : 0;
+}
+
+int pl_tokenizer_hash_folder(pl_error *err, const char *folder, uint64_t *out)
 {
     char *paths[NAMES] = {0};
     int rc = find_files(err, folder, paths);
-    if (rc == 0) rc = is_gpt2(paths) ? open_gpt2(err, folder, paths, out) : open_file(err, paths, out);
+    if (rc == 0) rc = hash_files(err, folder, paths, out);
+    for (int i = 0; i < NAMES; i++) free(paths[i]);
+    return rc;
+}
+
+int pl_tokenizer_open(pl_error *err, const char *folder, pl_tokenizer **out)
+{
+    char *paths[NAMES] = {0};
+    uint64_t hash = 0;
+    int rc;
+    PL_GO(done, find_files(err, folder, paths));
+    PL_GO(done, hash_files(err, folder, paths, &hash));
+    PL_GO(done, is_gpt2(paths) ? open_gpt2(err, folder, paths, out) : open_file(err, paths, out));
+    (*out)->hash = hash;
+done:
     for (int i = 0; i < NAMES; i++) free(paths[i]);
     return rc;
 }

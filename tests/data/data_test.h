@@ -110,20 +110,19 @@ static inline void test_byte_name(int byte, pl_buf *out)
     }
 }
 
-static inline pl_tokenizer *test_tokenizer(void)
+/* Appends its tokenizer.json. */
+static inline void test_tokenizer_json(pl_buf *out)
 {
     static const char *const special[] = {"<s>", "</s>", "<|im_start|>", "<|im_end|>"};
     pl_error err = {0};
-    pl_buf j = {0};
-    pl_tokenizer *tokenizer = NULL;
-    pl_buf_puts(&err, &j, "{\"version\": \"1.0\", \"truncation\": null, \"padding\": null, \"added_tokens\": [");
+    pl_buf_puts(&err, out, "{\"version\": \"1.0\", \"truncation\": null, \"padding\": null, \"added_tokens\": [");
     for (int i = 0; i < 4; i++) {
-        pl_buf_printf(&err, &j,
+        pl_buf_printf(&err, out,
             "%s{\"id\": %d, \"content\": \"%s\", \"single_word\": false, \"lstrip\": false, "
             "\"rstrip\": false, \"normalized\": false, \"special\": true}",
             i ? "," : "", TEST_BOS + i, special[i]);
     }
-    pl_buf_puts(&err, &j,
+    pl_buf_puts(&err, out,
         "], \"normalizer\": null, \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": "
         "false, \"trim_offsets\": true, \"use_regex\": true}, \"post_processor\": {\"type\": "
         "\"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": \"<s>\", \"type_id\": 0}}, "
@@ -132,14 +131,36 @@ static inline pl_tokenizer *test_tokenizer(void)
         "{\"id\": \"<s>\", \"ids\": [258], \"tokens\": [\"<s>\"]}}}, \"decoder\": {\"type\": "
         "\"ByteLevel\"}, \"model\": {\"type\": \"BPE\", \"vocab\": {");
     for (int b = 0; b < 256; b++) {
-        pl_buf_puts(&err, &j, "\"");
-        test_byte_name(b, &j);
-        pl_buf_printf(&err, &j, "\": %d,", b);
+        pl_buf_puts(&err, out, "\"");
+        test_byte_name(b, out);
+        pl_buf_printf(&err, out, "\": %d,", b);
     }
-    pl_buf_puts(&err, &j, "\"ll\": 256, \"\\u0120t\": 257}, \"merges\": [\"l l\", \"\\u0120 t\"]}}");
+    pl_buf_puts(&err, out, "\"ll\": 256, \"\\u0120t\": 257}, \"merges\": [\"l l\", \"\\u0120 t\"]}}");
+}
+
+static inline pl_tokenizer *test_tokenizer(void)
+{
+    pl_error err = {0};
+    pl_buf j = {0};
+    pl_tokenizer *tokenizer = NULL;
+    test_tokenizer_json(&j);
     if (pl_tokenizer_parse(&err, "test", j.data, j.size, &tokenizer) < 0) fail_msg("%s", err.message);
     pl_buf_free(&j);
     return tokenizer;
+}
+
+/* The same in a folder of that name. */
+static inline const char *test_tokenizer_folder(const char *name)
+{
+    pl_error err = {0};
+    pl_buf j = {0};
+    const char *folder = in_folder(name);
+    char path[300];
+    test_tokenizer_json(&j);
+    snprintf(path, sizeof path, "%s/tokenizer.json", folder);
+    if (pl_dir_make(&err, folder) < 0 || pl_file_write(&err, path, j.data, j.size) < 0) fail_msg("%s", err.message);
+    pl_buf_free(&j);
+    return folder;
 }
 
 /* A chat template in the manner of ChatML, with calls and the number of tools. */

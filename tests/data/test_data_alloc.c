@@ -6,7 +6,7 @@
 
 static pl_tokenizer *tokenizer;
 static pl_data_file files[3];
-static const char *cache, *messages;
+static const char *cache, *messages, *folder; /* folder: the tokenizer's, instead of it */
 static pl_chat *chat;
 
 static int use_dataset(pl_error *err, void *user)
@@ -22,7 +22,8 @@ static int use_dataset(pl_error *err, void *user)
         .names = names,
         .sequence_length = 8,
         .cache_dir = cache};
-    const pl_data_model model = {.tokenizer = tokenizer, .vocab = TEST_VOCAB, .eos = TEST_EOS};
+    const pl_data_model model = {
+        .tokenizer = folder ? NULL : tokenizer, .tokenizer_folder = folder, .vocab = TEST_VOCAB, .eos = TEST_EOS};
     const double weights[] = {1, 2, 1};
     const pl_loader_config order = {
         .micro_batch_tokens = 20, .accumulation = 2, .epochs = 2, .weights = weights, .weight_count = 3};
@@ -75,6 +76,24 @@ static void test_found(void **state)
     assert_true(alloc_fail_run("cached dataset", use_dataset, NULL) >= 5);
 }
 
+/* A tokenizer that is read for the rows; where they are there already, it is not read at all. */
+static void test_folder_of_tokenizer(void **state)
+{
+    (void)state;
+    pl_error err = {0};
+    cache = NULL;
+    int with = alloc_fail_run("dataset", use_dataset, NULL);
+    folder = test_tokenizer_folder("tokenizer");
+    int reading = alloc_fail_run("dataset and tokenizer", use_dataset, NULL) - with;
+    assert_true(reading >= 50);
+    cache = in_folder("cache-of-folder");
+    assert_int_equal(use_dataset(&err, NULL), 0);
+    int found = alloc_fail_run("cached dataset and tokenizer", use_dataset, NULL);
+    folder = NULL;
+    assert_int_equal(use_dataset(&err, NULL), 0);
+    assert_in_range(found - alloc_fail_run("cached dataset", use_dataset, NULL), 1, 20);
+}
+
 static void test_messages(void **state)
 {
     (void)state;
@@ -103,7 +122,7 @@ static int teardown(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_build), cmocka_unit_test(test_found), cmocka_unit_test(test_messages)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_build), cmocka_unit_test(test_found),
+        cmocka_unit_test(test_folder_of_tokenizer), cmocka_unit_test(test_messages)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -628,6 +628,49 @@ static void test_cache(void **state)
     assert_int_equal(count_files(config.cache_dir), 3);
 }
 
+/* A file of the tokenizer's folder is written, and the rows are made again; or what is wrong with it is told. */
+static void check_tokenizer_file(const char *data, const char *name, const char *text, const char *rows)
+{
+    char path[300];
+    snprintf(path, sizeof path, "%s/%s", model.tokenizer_folder, name);
+    assert_int_equal(pl_file_write(&err, path, text, strlen(text)), 0);
+    if (rows) {
+        check_cache(data, false, "", rows);
+        check_cache(data, true, "", rows);
+        return;
+    }
+    assert_null(open_rows(data, 2));
+    assert_int_equal(err.code, PL_EINPUT);
+    assert_non_null(strstr(err.message, name));
+    pl_error_clear(&err);
+}
+
+/* The cache is the same whether a tokenizer is given or where it lies, and knows its files. */
+static void test_tokenizer_files(void **state)
+{
+    (void)state;
+    reset();
+    config.cache_dir = in_folder("cache-of-files");
+    const char *path = write_text("e.jsonl", "{\"text\": \"ab\"}\n");
+    check_cache(path, false, "", "[<s>ab</s>]|");
+    model.tokenizer = NULL;
+    model.tokenizer_folder = test_tokenizer_folder("tokenizer");
+    check_cache(path, true, "", "[<s>ab</s>]|");
+    config.sequence_length = 500;
+    check_cache(path, false, "", "[<s>ab</s>]|");
+    check_tokenizer_file(path, "tokenizer_config.json", "{}", "[<s>ab</s>]|");
+    check_tokenizer_file(path, "tokenizer_config.json", "{\"eos_token\": \"</s>\"}", "[<s>ab</s>]|");
+    check_tokenizer_file(path, "tokenizer_config.json", "[]", NULL);
+    check_tokenizer_file(path, "tokenizer.json", "{", NULL);
+    assert_int_equal(pl_dir_remove(&err, model.tokenizer_folder), 0);
+    assert_null(open_rows(path, 2));
+    assert_int_equal(err.code, PL_ENOENT);
+    /* Rows that come tokenized need none. */
+    pl_error_clear(&err);
+    model.tokenizer_folder = NULL;
+    check_cache(write_text("i.jsonl", "{\"input_ids\": [97, 98]}\n"), false, "", "[ab]|");
+}
+
 /* A cache file with any byte changed, or any of its end missing, is made again and never believed. */
 static void test_damaged_cache(void **state)
 {
@@ -724,6 +767,7 @@ int main(void)
         cmocka_unit_test(test_text),
         cmocka_unit_test(test_split),
         cmocka_unit_test(test_cache),
+        cmocka_unit_test(test_tokenizer_files),
         cmocka_unit_test(test_damaged_cache),
         cmocka_unit_test(test_many_rows),
     };

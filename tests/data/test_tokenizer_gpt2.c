@@ -77,6 +77,9 @@ static void test_transformers(void **state)
         assert_true(there);
         if (pl_tokenizer_open(&err, folder, &t) < 0) fail_msg("%s", err.message);
         name = json_string_value(json_object_get(c, "name"));
+        uint64_t hash;
+        assert_int_equal(pl_tokenizer_hash_folder(&err, folder, &hash), 0);
+        assert_true(hash == pl_tokenizer_hash(t));
         check_ids(name, t, json_object_get(golden, "texts"), json_object_get(c, "ids"), true);
         check_ids(name, t, json_object_get(golden, "texts"), json_object_get(c, "plain"), false);
         assert_true(pl_tokenizer_is_special(t, pl_tokenizer_id(t, "<|endoftext|>")));
@@ -117,8 +120,12 @@ static void test_errors(void **state)
         put(folder, "merges.txt", "a b", 3);
         put(folder, "config.json", "{\"model_type\": \"gpt2\"}", 22);
         if (pl_tokenizer_open(&err, folder, &t) < 0) fail_msg("%s", err.message);
+        uint64_t hash = pl_tokenizer_hash(t);
         pl_tokenizer_close(t);
         put(folder, cases[i].name, cases[i].text, strlen(cases[i].text));
+        uint64_t after;
+        assert_int_equal(pl_tokenizer_hash_folder(&err, folder, &after), 0);
+        assert_true(hash != after);
         int rc = pl_tokenizer_open(&err, folder, &t);
         if (rc != cases[i].code || !strstr(err.message, cases[i].message))
             fail_msg("%s was expected of %s, not %d: %s", cases[i].message, cases[i].text, rc, err.message);
