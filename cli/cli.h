@@ -76,6 +76,9 @@ int cli_signal(void); /* the one that came, or 0 */
 /* From now on, waiting threads sleep soon while other programs want the cores, unless the environment says how they
    wait (OMP_WAIT_POLICY, GOMP_SPINCOUNT). */
 void cli_give_way(void);
+/* OpenBLAS, where it is behind LAPACK, starts its threads when it is loaded, and they look for work for tens of
+   milliseconds, on the cores that ours are about to start on. This ends them; it starts them again when it has work. */
+void cli_quiet_blas(void);
 
 /* What the library has to tell, on stderr: a sink for pl_log. */
 void cli_message(void *user, enum pl_log_level level, const char *message);

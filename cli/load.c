@@ -87,6 +87,14 @@ static void *watch(void *unused)
     return unused;
 }
 
+/* OpenBLAS's own; absent where another library does its work. */
+extern int blas_thread_shutdown_(void) __attribute__((weak));
+
+void cli_quiet_blas(void)
+{
+    if (blas_thread_shutdown_) (void)blas_thread_shutdown_();
+}
+
 void cli_give_way(void)
 {
     pl_error ignored = {0};

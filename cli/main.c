@@ -52,6 +52,7 @@ static int run_command(pl_error *err, const cli_command *command, int argc, char
     cli_run run = {.argc = argc, .argv = argv};
     int rc = pl_calloc(err, (size_t)argc + 1, sizeof *run.positional, &run.positional);
     PL_TRY(rc);
+    cli_quiet_blas();
     PL_GO(done, pl_config_open(err, &run.config));
     PL_GO(done, command->shared ? cli_open_world(err, &run) : cli_refuse_others(err));
     rc = read_arguments(err, command, &run);
