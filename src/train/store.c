@@ -146,22 +146,58 @@ static int cut(pl_store *s, pl_unit_store *u)
     return 0;
 }
 
-static int take_state(pl_store *s, pl_block *block, pl_mem_tag tag, int64_t n)
+/* Masters of f32 are what operators read. */
+static bool has_state(const pl_store *s, pl_state state)
 {
-    if (!s->options.offload.disk || !s->options.offload.optimizer) return take_zeros(s, block, tag, PL_F32, n);
-    pl_store_place_on_disk(s, block, 4 * n, 0); /* a new file is zeros */
+    if (state == PL_STATE_MASTER) return s->model->dtype != PL_F32;
+    return (int)state < PL_STATE_MOMENT1 + s->options.moments;
+}
+
+static bool state_on_disk(const pl_store *s, pl_state state)
+{
+    return s->options.offload.disk && s->options.offload.optimizer && state != PL_STATE_GRADIENT;
+}
+
+/* Elements that the unit has here of a state. */
+static int64_t kept_of(const pl_store *s, const pl_unit_store *u, pl_state state)
+{
+    if (state != PL_STATE_GRADIENT) return u->high - u->low;
+    return s->whole_gradients ? u->n : pl_store_slice_high(s, u) - pl_store_slice_low(s, u);
+}
+
+static void place_states_on_disk(pl_store *s, pl_unit_store *u)
+{
+    for (int k = 0; k < PL_STATE_COUNT && u->n > 0; k++) {
+        pl_state state = (pl_state)k;
+        if (!has_state(s, state) || !state_on_disk(s, state)) continue;
+        pl_store_place_on_disk(s, &u->states[k], 4 * kept_of(s, u, state), 0); /* a new file is zeros */
+    }
+}
+
+/* A state of all units. In one piece it is of large pages, even where each unit's is small, as adapters' are: filling
+   it then takes a fraction of the time. */
+static int allocate_state(pl_store *s, pl_state state, pl_mem_tag tag)
+{
+    int64_t all = 0, at = 0;
+    if (!has_state(s, state) || state_on_disk(s, state)) return 0;
+    for (int i = 0; i < s->model->nunits; i++) all += kept_of(s, &s->units[i], state);
+    PL_TRY(take_zeros(s, &s->states[state], tag, PL_F32, all));
+    for (int i = 0; i < s->model->nunits; i++) {
+        int64_t n = kept_of(s, &s->units[i], state);
+        if (n == 0) continue;
+        s->units[i].states[state] =
+            (pl_block){.data = pl_store_at(s->states[state].data, 4 * at), .bytes = 4 * n, .tag = tag};
+        at += n;
+    }
     return 0;
 }
 
-static int allocate_states(pl_store *s, pl_unit_store *u)
+static int allocate_states(pl_store *s)
 {
-    int64_t kept = u->high - u->low, slice = pl_store_slice_high(s, u) - pl_store_slice_low(s, u);
-    if (s->model->dtype != PL_F32) PL_TRY(take_state(s, &u->states[PL_STATE_MASTER], PL_MEM_MASTERS, kept));
-    PL_TRY(take_zeros(s, &u->states[PL_STATE_GRADIENT], PL_MEM_GRADIENTS, PL_F32, s->whole_gradients ? u->n : slice));
-    for (int m = 0; m < s->options.moments; m++) {
-        PL_TRY(take_state(s, &u->states[PL_STATE_MOMENT1 + m], PL_MEM_OPTIMIZER, kept));
-    }
-    return 0;
+    PL_TRY(allocate_state(s, PL_STATE_MASTER, PL_MEM_MASTERS));
+    PL_TRY(allocate_state(s, PL_STATE_GRADIENT, PL_MEM_GRADIENTS));
+    PL_TRY(allocate_state(s, PL_STATE_MOMENT1, PL_MEM_OPTIMIZER));
+    return allocate_state(s, PL_STATE_MOMENT2, PL_MEM_OPTIMIZER);
 }
 
 static int allocate(pl_store *s, pl_unit_store *u)
@@ -181,7 +217,8 @@ static int allocate(pl_store *s, pl_unit_store *u)
     u->readable = !sharded;
     u->here = sharded ? NULL : u->values.data;
     u->frozen_here = sharded ? NULL : u->frozen.data;
-    return u->n > 0 ? allocate_states(s, u) : 0;
+    place_states_on_disk(s, u);
+    return 0;
 }
 
 static pl_tensor none_of(void)
@@ -407,6 +444,7 @@ static int place_all(pl_store *s, const pl_source *source, pl_host_tensor *found
         PL_TRY(cut(s, &s->units[i]));
         PL_TRY(allocate(s, &s->units[i]));
     }
+    PL_TRY(allocate_states(s));
     PL_TRY(find_lenders(s));
     PL_TRY(open_slots(s));
     if (s->all->size > 1 && s->options.training) PL_TRY(pl_store_open_exchange(s));
@@ -514,7 +552,6 @@ static void close_unit(pl_store *s, pl_unit_store *u)
     pl_collective_close(&u->gather_frozen);
     pl_store_give_back(s, &u->frozen);
     pl_store_give_back(s, &u->values);
-    for (int i = 0; i < PL_STATE_COUNT; i++) pl_store_give_back(s, &u->states[i]);
     free(u->bounds);
     free(u->lenders);
     free(u->sweeps);
@@ -533,6 +570,7 @@ void pl_store_close(pl_store *s)
         device->ops->unwrap(device, (void *)at->wrapped, at->wrapped_bytes);
         pl_mem_count(s->run->mem, PL_MEM_WEIGHTS, -at->wrapped_bytes);
     }
+    for (int i = 0; i < PL_STATE_COUNT; i++) pl_store_give_back(s, &s->states[i]);
     for (int i = 0; i < s->nslots; i++) pl_store_close_slot(s, &s->slots[i]);
     for (int i = 0; i < s->ngrad_slots; i++) pl_store_close_slot(s, &s->grad_slots[i]);
     for (int i = 0; i < PL_STORE_BUFFERS; i++) pl_store_close_slot(s, &s->buffers[i].slot);

@@ -17,7 +17,7 @@ typedef struct pl_block {
     void *data;
     int64_t bytes;
     pl_mem_tag tag;
-    bool there;   /* in memory */
+    bool there;   /* in memory, and this block's own */
     bool on_disk; /* from byte `at` of the file on */
     int64_t at;
 } pl_block;
@@ -103,15 +103,16 @@ struct pl_store {
     pl_run *run;
     pl_model *model;
     pl_store_options options;
-    pl_comm *all;                   /* options.sharding's, or `self` */
-    pl_comm *comm;                  /* those that share out: all, or the group */
-    pl_comm *self, *group, *across; /* across: those of other groups that keep the same slices; NULL without groups */
-    int stage;                      /* 0 where there is one process */
-    bool whole_gradients;           /* units have gradient buffers of their own, not slots */
-    int lowest;                     /* unit below which nothing trains */
-    pl_placed *placed;              /* [nparams], by param->id */
-    pl_unit_store *units;           /* [nunits] */
-    pl_slot *slots;                 /* stage 3: gathered values */
+    pl_comm *all;                    /* options.sharding's, or `self` */
+    pl_comm *comm;                   /* those that share out: all, or the group */
+    pl_comm *self, *group, *across;  /* across: those of other groups that keep the same slices; NULL without groups */
+    int stage;                       /* 0 where there is one process */
+    bool whole_gradients;            /* units have gradient buffers of their own, not slots */
+    int lowest;                      /* unit below which nothing trains */
+    pl_placed *placed;               /* [nparams], by param->id */
+    pl_unit_store *units;            /* [nunits] */
+    pl_block states[PL_STATE_COUNT]; /* of all units, one after the other; those on disk are the units' own */
+    pl_slot *slots;                  /* stage 3: gathered values */
     pl_slot *grad_slots;
     int nslots, ngrad_slots;
     int gathered_ahead, fetched_ahead; /* stage 3: units whose gather, or whose read, begins before their turn */

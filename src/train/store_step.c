@@ -162,11 +162,8 @@ int pl_store_zero_gradients(pl_store *s)
         }
         return 0;
     }
-    for (int i = 0; i < s->model->nunits; i++) {
-        const pl_block *g = &s->units[i].states[PL_STATE_GRADIENT];
-        if (g->there) PL_TRY(pl_fill(s->run, pl_store_f32(g->data, 0, g->bytes / 4), 0));
-    }
-    return 0;
+    const pl_block *g = &s->states[PL_STATE_GRADIENT];
+    return g->there ? pl_fill(s->run, pl_store_f32(g->data, 0, g->bytes / 4), 0) : 0;
 }
 
 /* The buffers are cut into a slice for each process, however they are shared out, and each adds up the squares of one;
