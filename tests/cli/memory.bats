@@ -124,6 +124,10 @@ larger_than_slack() { [ "$(stat -c %s "$1")" -gt 67108864 ]; }
     within "$weights"
     measured generate --model full --prompt "Once" --max-tokens 4 --precision bf16
     within $((weights / 2))
+    # So do eight texts together.
+    measured generate --model full --max-tokens 4 --precision f32 --prompt a --prompt b --prompt c --prompt d \
+        --prompt e --prompt f --prompt g --prompt h
+    within "$weights"
     for precision in f32 bf16; do
         measured merge --model full --adapter lora --output merged --precision $precision
         within 0
