@@ -118,8 +118,7 @@ static int check_room(pl_error *err, long long ranks)
     if (ranks > most) {
         return PL_FAIL(err, PL_EUSAGE,
             "--ranks is %lld, but it starts processes on this machine, which has %d processor%s and so takes at most "
-            "%lld; "
-            "mpiexec with a list of hosts, or srun, starts some on each of many machines",
+            "%lld; mpiexec with a list of hosts, or srun, starts some on each of many machines",
             ranks, cores, cores == 1 ? "" : "s", most);
     }
     if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur != RLIM_INFINITY) {

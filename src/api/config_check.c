@@ -173,8 +173,7 @@ static int check_offload(pl_error *err, const pl_config *c)
     if (c->memory.offload.optimizer == PL_OFFLOAD_DISK && plain_sgd && c->precision == PL_PRECISION_F32) {
         return PL_FAIL(err, PL_EUSAGE,
             "%s is disk, but sgd without momentum keeps no states, and f32 no masters, so that nothing would lie "
-            "there; "
-            "leave it out",
+            "there; leave it out",
             WHERE(memory.offload.optimizer));
     }
     return 0;
