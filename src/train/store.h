@@ -49,7 +49,7 @@ typedef struct pl_sharding {
     int stage;        /* 0 to 3 */
     int group;        /* so many neighbours share out, and other groups have the same; 0: all of them share out */
     int prefetch;     /* stage 3: units that are gathered ahead of their use */
-    int64_t bucket;   /* bytes of gradients that travel in one piece; two pieces may be on their way to be summed */
+    int64_t bucket;   /* bytes of gradients that may be on their way to be summed at a time; they travel in pieces */
     bool every_micro; /* stages 2 and 3: exchange gradients after each micro-batch, and never hold them whole */
 } pl_sharding;
 

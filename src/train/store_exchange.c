@@ -221,7 +221,8 @@ int64_t pl_store_longest_slice(const pl_store *s, const pl_unit_store *u)
     return longest;
 }
 
-/* Pieces are as large as the bucket allows, and no larger than the largest unit asks for. */
+/* The bucket is shared out among the pieces that may wait to be summed; none is larger than the largest unit asks for.
+ */
 int pl_store_open_exchange(pl_store *s)
 {
     int64_t others = s->comm->size - 1, longest = 0;
@@ -229,7 +230,8 @@ int pl_store_open_exchange(pl_store *s)
         int64_t n = pl_store_longest_slice(s, &s->units[i]);
         if (n > longest) longest = n;
     }
-    int64_t elements = s->options.sharding.bucket / 4 / s->comm->size / PL_STORE_GRAIN * PL_STORE_GRAIN;
+    int64_t most = s->options.sharding.bucket / 4 / PL_STORE_STAGINGS / s->comm->size;
+    int64_t elements = most / PL_STORE_GRAIN * PL_STORE_GRAIN;
     if (elements < PL_STORE_GRAIN) elements = PL_STORE_GRAIN;
     s->piece_elements = elements < longest ? elements : longest;
     for (int i = 0; i < PL_STORE_STAGINGS; i++) {

@@ -79,8 +79,10 @@ typedef struct pl_piece {
     pl_collective exchange, before, passing; /* slices; the sum of groups before; all that comes after */
 } pl_piece;
 
-#define PL_STORE_PIECES 4   /* that are under way at a time */
-#define PL_STORE_STAGINGS 2 /* so many of them may wait for what comes from other processes */
+/* Large messages are announced before they are sent, and over TCP announcement and answer wait behind what is being
+   sent already: with few pieces under way at a time the link falls idle in turns. */
+#define PL_STORE_PIECES 32   /* that are under way at a time */
+#define PL_STORE_STAGINGS 16 /* so many of them may wait for what comes from other processes */
 
 /* Memory that units take turns in. */
 typedef struct pl_slot {

@@ -63,9 +63,10 @@ run_at() {
     rm -rf out
     set_speed "$1"
     local how=(-launcher ssh -launcher-exec "$PWD/enter" -hosts 10.77.0.1,10.77.0.2)
-    ip netns exec $a env UCX_TLS=tcp,self UCX_NET_DEVICES=cable FI_PROVIDER=tcp "$MPIEXEC" "${how[@]}" -n 2 "$PLAIT" train \
+    # Without UCX_RNDV_THRESH UCX announces large messages, and the announcements wait behind what is being sent already.
+    ip netns exec $a env UCX_TLS=tcp,self UCX_NET_DEVICES=cable UCX_RNDV_THRESH=inf FI_PROVIDER=tcp "$MPIEXEC" "${how[@]}" -n 2 "$PLAIT" train \
         --from-scratch "$PWD/config.json" --data "$PWD/rows.jsonl" --data.sequence_length "$2" --data.shuffle false \
-        --train.micro_batch 2 --train.steps "$3" --threads 1 --parallel.bucket_mb 1 --checkpoint.every 0 \
+        --train.micro_batch 2 --train.steps "$3" --threads 1 --parallel.bucket_mb 8 --checkpoint.every 0 \
         --output "$PWD/out" >>log 2>&1 || { cat log >&2; return 1; }
     sed -n '3,$ s/.*"step_s":\([^,]*\).*"process_busy_s":\[\([^,]*\),\([^]]*\)\].*/\1 \2 \3/p' out/metrics.jsonl |
         awk '{ print $1, ($2 > $3 ? $2 : $3) }' >times
@@ -100,9 +101,9 @@ true_that() { awk "BEGIN { exit !($1) }"; }
         run_at $(whole "$speed * $messages / ($compute / 3)") 256 8
         hidden=$(median '$1 / $2')
         speed=$(whole "$speed * $messages / ($compute * 5)")
-        run_at $speed 2 4
+        run_at $speed 2 8
         messages=$(median '$1')
-        run_at $speed 256 5
+        run_at $speed 256 8
         bound=$(median "\$1 / $messages")
         bound_compute=$(median '$2')
         echo "# computing takes $compute s, a step without waiting for messages $calm of it; where they take a third of it, $hidden;" \
