@@ -55,6 +55,39 @@ SH
     [ $tried -gt 5 ]
 }
 
+@test "allocations that fail in two processes at different places" {
+    local zero before count status i
+    for zero in 0 3; do
+        # What comes after the first step's end is counted by a run of one step.
+        PLAIT_FAIL=1:0 "$MPIEXEC" -n 3 "$PLAIT_FAILING" train "${common[@]}" --output one --train.steps 1 \
+            --parallel.zero $zero >log 2>&1
+        before=$(sed -n 's/^\([0-9]*\) allocations$/\1/p' log)
+        PLAIT_FAIL=1:0 "$MPIEXEC" -n 3 "$PLAIT_FAILING" train "${common[@]}" --output whole$zero --parallel.zero $zero >log 2>&1
+        count=$(sed -n 's/^\([0-9]*\) allocations$/\1/p' log)
+        [ "$count" -gt "$before" ]
+        RANDOM=$((7 + zero))
+        for i in $(seq 4); do
+            rm -rf out
+            status=0
+            local begin=$SECONDS
+            PLAIT_FAIL="1:$((before / 2 + RANDOM % (count - before / 2))) 2:$((before / 2 + RANDOM % (count - before / 2)))" \
+                timeout -k 1 60 "$MPIEXEC" -n 3 "$PLAIT_FAILING" train "${common[@]}" --output out --parallel.zero $zero \
+                >log 2>&1 || status=$?
+            [ $((SECONDS - begin)) -le 10 ] || { echo "$((SECONDS - begin)) s"; cat log; return 1; }
+            [ $status != 0 ] || continue # both can do without
+            grep -q 'out of memory' log && ! grep -qi 'segmentation' log || { echo "status $status"; cat log; return 1; }
+        done
+    done
+}
+
+@test "a program of another build" {
+    cp "$PLAIT" other
+    printf 'x' >>other
+    ends 2 'differ' "$MPIEXEC" -n 1 "$PLAIT" train "${common[@]}" --output out : -n 1 ./other train "${common[@]}" --output out
+    grep -q 'the program (plait ' log
+    [ ! -e out ]
+}
+
 @test "a file that one process cannot write" {
     wrapper
     # For what else MPICH and OpenMPI share is in files of some MiB.

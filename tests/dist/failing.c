@@ -1,5 +1,6 @@
-/* The program, in which one allocation of one process fails: PLAIT_FAIL=PROCESS:NUMBER, from 1. Number 0 fails none,
-   and tells how many there were. Only calls from plait's own object files are counted. */
+/* The program, in which one allocation of a process fails: PLAIT_FAIL="PROCESS:NUMBER ...", from 1, for each process
+   that is to fail. Number 0 fails none, and tells how many there were. Only calls from plait's own object files are
+   counted. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -35,9 +36,12 @@ static void tell(void)
 
 static void ask(void)
 {
-    int process;
+    int process, read;
     const char *text = getenv("PLAIT_FAIL");
-    fail.state = text && sscanf(text, "%d:%d", &process, &fail.number) == 2 && cli_launched().rank == process ? 1 : -1;
+    fail.state = -1;
+    for (; text && fail.state < 0 && sscanf(text, " %d:%d%n", &process, &fail.number, &read) == 2; text += read) {
+        if (cli_launched().rank == process) fail.state = 1;
+    }
     if (fail.state > 0 && fail.number == 0) atexit(tell);
 }
 
