@@ -251,6 +251,10 @@ int pl_config_parse(pl_error *err, pl_config *config, const char *where, const c
 int pl_config_read(pl_error *err, pl_config *config, const char *path)
 {
     pl_buf text = {0};
+    if (pl_dir_exists(path)) {
+        return PL_FAIL(
+            err, PL_EINPUT, "%s: is a folder; a run file was expected (--model %s names a model's folder)", path, path);
+    }
     int rc = pl_file_read(err, path, &text);
     if (rc == 0) rc = pl_config_parse(err, config, path, pl_buf_text(&text), text.size);
     pl_buf_free(&text);

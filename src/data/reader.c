@@ -450,8 +450,8 @@ int pl_reader_open(pl_error *err, const char *path, pl_reader **out)
     r->line = 1;
     int rc = 0;
     PL_GO(failed, pl_strdup(err, path, &r->path));
-    PL_GO(failed, layout_by_name(err, r));
     PL_GO(failed, pl_source_open(err, path, &r->source));
+    PL_GO(failed, layout_by_name(err, r));
     PL_GO(failed, layout_by_content(err, r));
     *out = r;
     return 0;

@@ -119,7 +119,7 @@ wrong() {
     printf '{"model": "m", "lora": {"r": "x"}}' >run.json
     wrong 2 "plait train: run.json:1: lora.r is 'x'; a whole number was expected" train run.json
     wrong 2 "plait train: none.yaml: there is no such file" train none.yaml
-    wrong 2 "plait train: .: is a folder; a file was expected" train .
+    wrong 2 "plait train: .: is a folder; a run file was expected (--model . names a model's folder)" train .
     wrong 2 "plait train: one run file is taken, and 'b.yaml' is a second; flags begin with two dashes" \
         train a.yaml b.yaml
 }
