@@ -109,7 +109,8 @@ bench-ranks: configure
 	@$(BUILD)/peer/bin/python -c 'import deepspeed' 2>/dev/null || \
 	    $(BUILD)/peer/bin/pip install -q --no-build-isolation setuptools wheel deepspeed || true
 	@$(call bench,ranks) --cases '$(BENCH)' --rounds $(ROUNDS) $(peer)
-# What a step's time goes into, a second thread, long sequences, offload to disk, and with a real model's tokenizer the start and writing.
+# What a step's time goes into, a second thread, long sequences, offload to disk, and with a real model some steps, the
+# start and writing.
 bench-more: configure
 	@cmake --build $(BUILD) --parallel $(JOBS) --target plait bench_floor bench_ops
 	@$(call bench,phases)
@@ -118,6 +119,7 @@ bench-more: configure
 	@$(call bench,offload)
 	@$(fetch_peer)
 	@$(fetch_model)
+	@$(call bench,steps) --cases '^w1-(full-f32|full-bf16|lora-bf16)$$' --rounds 1 --model $(INTEROP_MODEL) $(peer)
 	@$(call bench,generate) --tokenizer $(INTEROP_MODEL) $(peer)
 	@$(call bench,start) --model $(INTEROP_MODEL) --data $(DATA)
 bench-report:

@@ -17,9 +17,13 @@ from workloads import WORKLOADS, lengths
 COLUMNS = ["case", "program", "steps", "step_s_min", "step_s_med", "tokens_per_s", "floor_share", "floor_s", "gflop",
            "peak_mib", "planned_mib", "first_step_s", "loss", "others_cpu", "threads"]
 FEWEST_STEPS = 2
+REAL = "smollm2-135m"  # whose weights --model gives
 
 
 class StepsBench(Bench):
+    def folder(self, w):
+        return self.args.model or super().folder(w)
+
     def floor(self, w, environment=None):
         command = [os.path.join(self.args.build, "bench_floor"), self.config(w), w["method"], w["precision"], str(w["rows"]),
                    str(round(statistics.mean(lengths(w, 128)))), str(w["rank"]), w["targets"], str(w["recompute"]).lower(), str(self.args.passes)]
@@ -53,7 +57,7 @@ class StepsBench(Bench):
             times = [line["step_s"] for run in found for line in run.lines[WARM_UP:]]
             tokens = sum(used[w["rows"] * WARM_UP:]) / steps
             median = statistics.median(times)
-            yield {"case": name, "program": program, "steps": len(times), "step_s_min": f"{min(times):.4f}",
+            yield {"case": name + ("-real" if self.args.model else ""), "program": program, "steps": len(times), "step_s_min": f"{min(times):.4f}",
                    "step_s_med": f"{median:.4f}", "tokens_per_s": f"{tokens / statistics.mean(times):.0f}",
                    "floor_share": f"{floor / median:.3f}", "floor_s": f"{floor:.4f}", "gflop": f"{floors[0]['gflop']:.0f}",
                    "peak_mib": f"{max(run.peak_mib for run in found):.0f}",
@@ -65,7 +69,7 @@ class StepsBench(Bench):
 
 def show(row):
     share = f"{100 * float(row['floor_share']):.0f} % of the floor's speed"
-    print(f"{row['case']:24} {row['program']:8} {float(row['step_s_med']):8.3f} s a step (best {float(row['step_s_min']):.3f})"
+    print(f"{row['case']:27} {row['program']:8} {float(row['step_s_med']):8.3f} s a step (best {float(row['step_s_min']):.3f})"
           f" {int(row['tokens_per_s']):6} tokens/s  {share}  {row['peak_mib']:>5} MiB  first step after {row['first_step_s']} s",
           flush=True)
 
@@ -73,7 +77,8 @@ def show(row):
 def main():
     args = arguments(__doc__, "steps.csv", rounds=(2, "rounds"), steps=(5, "steps of a run that count, at most"),
                      seconds=(10.0, "seconds that those should take by the floor's time; 2 steps at least"),
-                     passes=(3, "passes of the floor, at most"))
+                     passes=(3, "passes of the floor, at most"),
+                     model=("", f"folder of a real {REAL}, for its cases alone; their rows end in -real"))
     bench, table = StepsBench(args), Table(args.out, ["case", "program"], COLUMNS)
 
     def measure(name):
@@ -81,7 +86,7 @@ def main():
             table.put(row)
             show(row)
 
-    each(chosen(WORKLOADS, args), measure)
+    each([name for name in chosen(WORKLOADS, args) if not args.model or WORKLOADS[name]["model"] == REAL], measure)
 
 
 if __name__ == "__main__":
