@@ -82,11 +82,12 @@ static bool status_gets_lost(void)
 }
 
 /* An error that the others know nothing of ends them too, for they would wait for this process. Where several have met
-   the same one, the first tells it and has ended the others before their time comes. */
+   the same one, the first tells it and has ended the others before their time comes: they wait longer than it may wait
+   for its reader. */
 static void end_others(const pl_error *err, cli_run *run, int status)
 {
     int rank = pl_world_rank(run->world);
-    double wait = rank == 0 ? 0 : 0.5 + 1.5 * rank / pl_world_size(run->world);
+    double wait = rank == 0 ? 0 : 1.5 + 1.5 * rank / pl_world_size(run->world);
     nanosleep(&(struct timespec){.tv_sec = (time_t)wait, .tv_nsec = (long)((wait - (double)(time_t)wait) * 1e9)}, NULL);
     fprintf(stderr, "plait: process %d of %d: %s\n", rank, pl_world_size(run->world), err->message);
     abort_quietly(run->world, status);
