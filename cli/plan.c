@@ -29,7 +29,7 @@ static void print_text(const pl_plan *p)
 {
     static const char *const what[PL_MEM_TAG_COUNT] = {
         [PL_MEM_WEIGHTS] = "parameters, the model's mapped files included",
-        [PL_MEM_MASTERS] = "f32 masters of what is trained",
+        [PL_MEM_MASTERS] = "what bf16 weights lack of f32 masters",
         [PL_MEM_GRADIENTS] = "of what is trained, f32",
         [PL_MEM_OPTIMIZER] = "its moments",
         [PL_MEM_ACTIVATIONS] = "kept for the backward pass",

@@ -131,7 +131,7 @@ typedef struct pl_train_observer {
 /* constant, name in reports, what it holds */
 #define PL_MEM_TAG_LIST(X)                                                                                             \
     X(PL_MEM_WEIGHTS, "weights")         /* parameters in the dtype that the operators read, mapped files included */  \
-    X(PL_MEM_MASTERS, "masters")         /* f32 masters of trained parameters, where the weights are not f32 */        \
+    X(PL_MEM_MASTERS, "masters")         /* what trained weights of bf16 lack of f32: 16 bits each */                  \
     X(PL_MEM_GRADIENTS, "gradients")     /* f32 */                                                                     \
     X(PL_MEM_OPTIMIZER, "optimizer")     /* moments */                                                                 \
     X(PL_MEM_ACTIVATIONS, "activations") /* what a forward keeps for its backward */                                   \

@@ -258,7 +258,7 @@ const pl_field pl_config_fields[] = {
         .commands = TRAIN | PL_CMD_GENERATE | PL_CMD_EVAL, .help = "refuse to use more, such as 8GiB; 0: no bound"},
     {OFFLOAD(optimizer, WORD), .fallback = "none", .words = "none|disk",
         .refused = "nvme: give disk, and memory.offload.path", .peers = "DeepSpeed:offload_optimizer",
-        .help = "the optimizer's moments, and f32 masters"},
+        .help = "the optimizer's moments, and what bf16 weights lack of f32 masters"},
     {OFFLOAD(params, WORD), .fallback = "none", .words = "none|disk",
         .refused = "nvme: give disk, and memory.offload.path", .peers = "DeepSpeed:offload_param",
         .help = "every parameter while it is not used; several processes need parallel.zero 3"},

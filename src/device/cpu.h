@@ -83,6 +83,7 @@ int PL_CPU(embed)(pl_device *device, pl_error *err, const pl_embed_args *args);
 int PL_CPU(embed_backward)(pl_device *device, pl_error *err, const pl_embed_backward_args *args);
 int PL_CPU(loss)(pl_device *device, pl_error *err, const pl_loss_args *args);
 int PL_CPU(dropout)(pl_device *device, pl_error *err, const pl_dropout_args *args);
+int PL_CPU(split)(pl_device *device, pl_error *err, pl_tensor half, pl_tensor rest, pl_tensor x);
 int PL_CPU(adamw)(pl_device *device, pl_error *err, const pl_adamw_args *args);
 int PL_CPU(sgd)(pl_device *device, pl_error *err, const pl_sgd_args *args);
 #endif

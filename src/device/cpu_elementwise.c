@@ -6,7 +6,7 @@ int PL_CPU(fill)(pl_device *device, pl_error *err, pl_tensor y, float value)
     (void)err;
     pl_cut cut = pl_cut_pieces(y, pl_tensor_contiguous(y));
     int team = pl_team(device, pl_tensor_bytes(y));
-    int32_t whole = y.dtype == PL_I32 || y.dtype == PL_U8 ? (int32_t)value : 0;
+    int32_t whole = y.dtype == PL_I32 || y.dtype == PL_I16 || y.dtype == PL_U8 ? (int32_t)value : 0;
     uint16_t half = y.dtype == PL_BF16 ? pl_f32_to_bf16(value) : pl_f32_to_f16(value);
 #pragma omp parallel for num_threads(team) schedule(static)
     for (int64_t i = 0; i < cut.pieces; i++) {
@@ -18,6 +18,9 @@ int PL_CPU(fill)(pl_device *device, pl_error *err, pl_tensor y, float value)
             break;
         case PL_I32:
             for (int64_t j = 0; j < n; j++) ((int32_t *)p)[j] = whole;
+            break;
+        case PL_I16:
+            for (int64_t j = 0; j < n; j++) ((int16_t *)p)[j] = (int16_t)whole;
             break;
         case PL_U8: memset(p, (uint8_t)whole, (size_t)n); break;
         default:

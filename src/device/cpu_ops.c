@@ -38,6 +38,7 @@ const pl_device_ops PL_CPU(ops) = {
     .embed_backward = PL_CPU(embed_backward),
     .loss = PL_CPU(loss),
     .dropout = PL_CPU(dropout),
+    .split = PL_CPU(split),
     .adamw = PL_CPU(adamw),
     .sgd = PL_CPU(sgd),
 };

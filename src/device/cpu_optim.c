@@ -3,12 +3,46 @@
 
 #include "device/kernel.h"
 
+static void split_piece(uint16_t *restrict half, int16_t *restrict rest, const float *restrict x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) half[i] = pl_f32_split(x[i], &rest[i]);
+}
+
+int PL_CPU(split)(pl_device *device, pl_error *err, pl_tensor half, pl_tensor rest, pl_tensor x)
+{
+    (void)err;
+    pl_cut cut = pl_cut_pieces(x, true);
+    int team = pl_team(device, 2 * pl_tensor_bytes(x));
+#pragma omp parallel for num_threads(team) schedule(static)
+    for (int64_t i = 0; i < cut.pieces; i++) {
+        split_piece(pl_piece(&cut, half, i), pl_piece(&cut, rest, i), pl_piece(&cut, x, i), pl_piece_length(&cut, i));
+    }
+    return 0;
+}
+
+/* A piece of weights as f32: where it is, or joined in `room`, which begin and end one step of it. */
+static float *begin_weights(const pl_cut *cut, pl_tensor w, pl_tensor rest, int64_t i, float *restrict room)
+{
+    if (pl_tensor_none(rest)) return pl_piece(cut, w, i);
+    const uint16_t *restrict halves = pl_piece(cut, w, i);
+    const int16_t *restrict rests = pl_piece(cut, rest, i);
+    int64_t n = pl_piece_length(cut, i);
+    for (int64_t k = 0; k < n; k++) room[k] = pl_f32_join(halves[k], rests[k]);
+    return room;
+}
+
+static void end_weights(const pl_cut *cut, pl_tensor w, pl_tensor rest, int64_t i, const float *room)
+{
+    if (pl_tensor_none(rest)) return;
+    split_piece(pl_piece(cut, w, i), pl_piece(cut, rest, i), room, pl_piece_length(cut, i));
+}
+
 typedef struct adamw_factors {
     float grad_scale, beta1, rest1, beta2, rest2, decay, rate, root_correction, eps;
 } adamw_factors;
 
-static void adamw_piece(float *restrict w, const float *restrict g, float *restrict m, float *restrict v,
-    uint16_t *restrict copy, int64_t n, const adamw_factors *factors)
+static void adamw_piece(float *restrict w, const float *restrict g, float *restrict m, float *restrict v, int64_t n,
+    const adamw_factors *factors)
 {
     const adamw_factors f = *factors;
     for (int64_t i = 0; i < n; i++) {
@@ -18,14 +52,6 @@ static void adamw_piece(float *restrict w, const float *restrict g, float *restr
         v[i] = vi;
         w[i] = f.decay * w[i] - f.rate * mi / (sqrtf(vi) * f.root_correction + f.eps);
     }
-    if (copy) {
-        for (int64_t i = 0; i < n; i++) copy[i] = pl_f32_to_bf16(w[i]);
-    }
-}
-
-static void *piece_or_null(const pl_cut *cut, pl_tensor t, int64_t i)
-{
-    return pl_tensor_none(t) ? NULL : pl_piece(cut, t, i);
 }
 
 int PL_CPU(adamw)(pl_device *device, pl_error *err, const pl_adamw_args *a)
@@ -44,11 +70,13 @@ int PL_CPU(adamw)(pl_device *device, pl_error *err, const pl_adamw_args *a)
         .eps = (float)a->eps,
     };
     pl_cut cut = pl_cut_pieces(a->w, true);
-    int team = pl_team(device, 7 * pl_tensor_bytes(a->w));
+    int team = pl_team(device, 7 * pl_tensor_bytes(a->g));
 #pragma omp parallel for num_threads(team) schedule(static)
     for (int64_t i = 0; i < cut.pieces; i++) {
-        adamw_piece(pl_piece(&cut, a->w, i), pl_piece(&cut, a->g, i), pl_piece(&cut, a->m, i), pl_piece(&cut, a->v, i),
-            piece_or_null(&cut, a->copy, i), pl_piece_length(&cut, i), &f);
+        float room[PL_FLAT_PIECE], *w = begin_weights(&cut, a->w, a->rest, i, room);
+        adamw_piece(
+            w, pl_piece(&cut, a->g, i), pl_piece(&cut, a->m, i), pl_piece(&cut, a->v, i), pl_piece_length(&cut, i), &f);
+        end_weights(&cut, a->w, a->rest, i, room);
     }
     return 0;
 }
@@ -58,8 +86,8 @@ typedef struct sgd_factors {
     bool nesterov;
 } sgd_factors;
 
-static void sgd_piece(float *restrict w, const float *restrict g, float *restrict m, uint16_t *restrict copy, int64_t n,
-    const sgd_factors *factors)
+static void sgd_piece(
+    float *restrict w, const float *restrict g, float *restrict m, int64_t n, const sgd_factors *factors)
 {
     const sgd_factors f = *factors;
     if (!m) {
@@ -71,9 +99,6 @@ static void sgd_piece(float *restrict w, const float *restrict g, float *restric
             m[i] = mi;
             w[i] -= f.lr * (f.nesterov ? gi + f.momentum * mi : mi);
         }
-    }
-    if (copy) {
-        for (int64_t i = 0; i < n; i++) copy[i] = pl_f32_to_bf16(w[i]);
     }
 }
 
@@ -89,11 +114,13 @@ int PL_CPU(sgd)(pl_device *device, pl_error *err, const pl_sgd_args *a)
         .nesterov = a->nesterov,
     };
     pl_cut cut = pl_cut_pieces(a->w, true);
-    int team = pl_team(device, 5 * pl_tensor_bytes(a->w));
+    int team = pl_team(device, 5 * pl_tensor_bytes(a->g));
 #pragma omp parallel for num_threads(team) schedule(static)
     for (int64_t i = 0; i < cut.pieces; i++) {
-        sgd_piece(pl_piece(&cut, a->w, i), pl_piece(&cut, a->g, i), piece_or_null(&cut, a->m, i),
-            piece_or_null(&cut, a->copy, i), pl_piece_length(&cut, i), &f);
+        float room[PL_FLAT_PIECE], *w = begin_weights(&cut, a->w, a->rest, i, room);
+        sgd_piece(w, pl_piece(&cut, a->g, i), pl_tensor_none(a->m) ? NULL : pl_piece(&cut, a->m, i),
+            pl_piece_length(&cut, i), &f);
+        end_weights(&cut, a->w, a->rest, i, room);
     }
     return 0;
 }

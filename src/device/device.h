@@ -147,19 +147,20 @@ typedef struct pl_loss_args {
 } pl_loss_args;
 
 /* In place, f32: g' = grad_scale * g; m = beta1 m + (1 - beta1) g'; v = beta2 v + (1 - beta2) g'^2;
-   w = w - lr * weight_decay * w - lr / (1 - beta1^step) * m / (sqrt(v / (1 - beta2^step)) + eps); copy (none, or bf16)
-   = w. All flat, of one length. torch.optim.AdamW; Loshchilov and Hutter 2019. */
+   w = w - lr * weight_decay * w - lr / (1 - beta1^step) * m / (sqrt(v / (1 - beta2^step)) + eps). All flat, of one
+   length. w may be bf16, with what it lacks of f32 in `rest`, i16, as pl_f32_split has it; else rest is none.
+   torch.optim.AdamW; Loshchilov and Hutter 2019. */
 typedef struct pl_adamw_args {
-    pl_tensor w, copy, g, m, v;
+    pl_tensor w, rest, g, m, v;
     double lr, beta1, beta2, eps, weight_decay; /* 1 - beta2 would lose half of its digits in f32 */
     float grad_scale;
     int64_t step; /* from 1 */
 } pl_adamw_args;
 
 /* In place, f32: g' = grad_scale * g + weight_decay * w; m = momentum * m + g' (m = g' at step 1; m none when momentum
-   is 0); w -= lr * m (or g'; nesterov: g' + momentum * m). copy as above. torch.optim.SGD. */
+   is 0); w -= lr * m (or g'; nesterov: g' + momentum * m). w and rest as above. torch.optim.SGD. */
 typedef struct pl_sgd_args {
-    pl_tensor w, copy, g, m;
+    pl_tensor w, rest, g, m;
     double lr, momentum, weight_decay;
     float grad_scale;
     bool nesterov;
@@ -232,6 +233,8 @@ typedef struct pl_device_ops {
     int (*embed_backward)(pl_device *, pl_error *, const pl_embed_backward_args *);
     int (*loss)(pl_device *, pl_error *, const pl_loss_args *);
     int (*dropout)(pl_device *, pl_error *, const pl_dropout_args *);
+    /* half bf16 and rest i16 = what pl_f32_split makes of x f32. Flat, of one length. */
+    int (*split)(pl_device *, pl_error *, pl_tensor half, pl_tensor rest, pl_tensor x);
     int (*adamw)(pl_device *, pl_error *, const pl_adamw_args *);
     int (*sgd)(pl_device *, pl_error *, const pl_sgd_args *);
 } pl_device_ops;

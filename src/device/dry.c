@@ -310,6 +310,16 @@ static int dry_dropout(pl_device *device, pl_error *err, const pl_dropout_args *
     return 0;
 }
 
+static int dry_split(pl_device *device, pl_error *err, pl_tensor half, pl_tensor rest, pl_tensor x)
+{
+    (void)device;
+    (void)err;
+    (void)half;
+    (void)rest;
+    (void)x;
+    return 0;
+}
+
 static int dry_adamw(pl_device *device, pl_error *err, const pl_adamw_args *args)
 {
     (void)device;
@@ -364,6 +374,7 @@ static const pl_device_ops dry_ops = {
     .embed_backward = dry_embed_backward,
     .loss = dry_loss,
     .dropout = dry_dropout,
+    .split = dry_split,
     .adamw = dry_adamw,
     .sgd = dry_sgd,
 };

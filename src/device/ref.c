@@ -138,6 +138,7 @@ double pl_ref_get1(pl_tensor t, int64_t i)
     case PL_BF16: return pl_bf16_to_f32(((const uint16_t *)t.data)[i]);
     case PL_F16: return pl_f16_to_f32(((const uint16_t *)t.data)[i]);
     case PL_I32: return ((const int32_t *)t.data)[i];
+    case PL_I16: return ((const int16_t *)t.data)[i];
     default: return ((const uint8_t *)t.data)[i];
     }
 }
@@ -149,6 +150,7 @@ void pl_ref_set1(pl_tensor t, int64_t i, double value)
     case PL_BF16: ((uint16_t *)t.data)[i] = pl_f32_to_bf16((float)value); break;
     case PL_F16: ((uint16_t *)t.data)[i] = pl_f32_to_f16((float)value); break;
     case PL_I32: ((int32_t *)t.data)[i] = (int32_t)value; break;
+    case PL_I16: ((int16_t *)t.data)[i] = (int16_t)value; break;
     default: ((uint8_t *)t.data)[i] = (uint8_t)value; break;
     }
 }
@@ -247,6 +249,7 @@ static const pl_device_ops ref_ops = {
     .embed_backward = pl_ref_embed_backward,
     .loss = pl_ref_loss,
     .dropout = pl_ref_dropout,
+    .split = pl_ref_split,
     .adamw = pl_ref_adamw,
     .sgd = pl_ref_sgd,
 };

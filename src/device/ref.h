@@ -45,6 +45,7 @@ int pl_ref_embed(pl_device *device, pl_error *err, const pl_embed_args *args);
 int pl_ref_embed_backward(pl_device *device, pl_error *err, const pl_embed_backward_args *args);
 int pl_ref_loss(pl_device *device, pl_error *err, const pl_loss_args *args);
 int pl_ref_dropout(pl_device *device, pl_error *err, const pl_dropout_args *args);
+int pl_ref_split(pl_device *device, pl_error *err, pl_tensor half, pl_tensor rest, pl_tensor x);
 int pl_ref_adamw(pl_device *device, pl_error *err, const pl_adamw_args *args);
 int pl_ref_sgd(pl_device *device, pl_error *err, const pl_sgd_args *args);
 

@@ -10,6 +10,7 @@ enum pl_dtypes {
     PL_ONLY_F32 = 1 << PL_F32,
     PL_ONLY_BF16 = 1 << PL_BF16,
     PL_ONLY_I32 = 1 << PL_I32,
+    PL_ONLY_I16 = 1 << PL_I16,
     PL_ANY = 1 << PL_F32 | 1 << PL_BF16,
     PL_ANY_FLOAT = 1 << PL_F32 | 1 << PL_BF16 | 1 << PL_F16,
     PL_EVERY = (1 << PL_DTYPE_COUNT) - 1,

@@ -31,6 +31,7 @@ int pl_embed(pl_run *run, pl_embed_args args);
 int pl_embed_backward(pl_run *run, pl_embed_backward_args args);
 int pl_loss(pl_run *run, pl_loss_args args);
 int pl_dropout(pl_run *run, pl_dropout_args args);
+int pl_split_f32(pl_run *run, pl_tensor half, pl_tensor rest, pl_tensor x); /* f32 as bf16 and the 16 bits it lacks */
 int pl_adamw(pl_run *run, pl_adamw_args args);
 int pl_sgd(pl_run *run, pl_sgd_args args);
 

@@ -33,6 +33,23 @@ static inline uint16_t pl_f32_to_bf16(float value)
     return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
 }
 
+/* A number as its bf16 and the 16 bits that this lacks, so that both together are as exact as f32 and the bf16 can be
+   used by itself (NVIDIA Apex's optimizers keep parameters so). One number in 131072 is changed by its last bit: where
+   it lies half way between two bf16, *rest cannot tell which of them was the even one if that is the lower. */
+static inline uint16_t pl_f32_split(float value, int16_t *rest)
+{
+    uint16_t half = pl_f32_to_bf16(value);
+    uint32_t bits = pl_f32_to_bits(value);
+    bits -= (bits & 0x1ffffu) == 0x8000u;
+    *rest = (bits & 0x7fffffffu) > 0x7f800000u ? 0 : (int16_t)(bits & 0xffffu);
+    return half;
+}
+
+static inline float pl_f32_join(uint16_t half, int16_t rest)
+{
+    return pl_f32_from_bits(((uint32_t)half << 16) + (uint32_t)(int32_t)rest);
+}
+
 static inline float pl_f16_to_f32(uint16_t half)
 {
     uint32_t sign = (uint32_t)(half & 0x8000) << 16, magnitude = (uint32_t)(half & 0x7fff) << 13;

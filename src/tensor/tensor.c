@@ -8,6 +8,7 @@ static const char *const names[PL_DTYPE_COUNT] = {
     [PL_BF16] = "bf16",
     [PL_F16] = "f16",
     [PL_I32] = "i32",
+    [PL_I16] = "i16",
     [PL_U8] = "u8",
 };
 

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "tensor/half.h"
 
-typedef enum pl_dtype { PL_F32, PL_BF16, PL_F16, PL_I32, PL_U8, PL_DTYPE_COUNT } pl_dtype;
+typedef enum pl_dtype { PL_F32, PL_BF16, PL_F16, PL_I32, PL_I16, PL_U8, PL_DTYPE_COUNT } pl_dtype;
 
 const char *pl_dtype_name(pl_dtype dtype); /* "f32", "bf16", ... */
 

@@ -10,6 +10,7 @@
 
 /* Elements loaded at a time, so that no more of a file than that is in memory twice. */
 #define LOADED ((int64_t)1 << 22)
+#define SPLIT ((int64_t)1 << 18) /* the same, where it takes memory */
 
 /* ---- memory ---- */
 
@@ -146,7 +147,6 @@ static int cut(pl_store *s, pl_unit_store *u)
     return 0;
 }
 
-/* Masters of f32 are what operators read. */
 static bool has_state(const pl_store *s, pl_state state)
 {
     if (state == PL_STATE_MASTER) return s->model->dtype != PL_F32;
@@ -170,7 +170,8 @@ static void place_states_on_disk(pl_store *s, pl_unit_store *u)
     for (int k = 0; k < PL_STATE_COUNT && u->n > 0; k++) {
         pl_state state = (pl_state)k;
         if (!has_state(s, state) || !state_on_disk(s, state)) continue;
-        pl_store_place_on_disk(s, &u->states[k], 4 * kept_of(s, u, state), 0); /* a new file is zeros */
+        int64_t bytes = pl_store_state_bytes(state, kept_of(s, u, state));
+        pl_store_place_on_disk(s, &u->states[k], bytes, 0); /* a new file is zeros */
     }
 }
 
@@ -181,12 +182,15 @@ static int allocate_state(pl_store *s, pl_state state, pl_mem_tag tag)
     int64_t all = 0, at = 0;
     if (!has_state(s, state) || state_on_disk(s, state)) return 0;
     for (int i = 0; i < s->model->nunits; i++) all += kept_of(s, &s->units[i], state);
-    PL_TRY(take_zeros(s, &s->states[state], tag, PL_F32, all));
+    PL_TRY(take_zeros(s, &s->states[state], tag, pl_store_state_dtype(state), all));
     for (int i = 0; i < s->model->nunits; i++) {
         int64_t n = kept_of(s, &s->units[i], state);
         if (n == 0) continue;
-        s->units[i].states[state] =
-            (pl_block){.data = pl_store_at(s->states[state].data, 4 * at), .bytes = 4 * n, .tag = tag};
+        s->units[i].states[state] = (pl_block){
+            .data = pl_store_at(s->states[state].data, pl_store_state_bytes(state, at)),
+            .bytes = pl_store_state_bytes(state, n),
+            .tag = tag,
+        };
         at += n;
     }
     return 0;
@@ -374,18 +378,35 @@ pl_part pl_store_value_part(const pl_store *s, const pl_param *p)
         .at = block->at + from - low};
 }
 
-/* Masters where they are not what operators read; those from the masters where they are all here, else from the same
-   source. */
-static int fill_param(pl_store *s, pl_param *p, const pl_host_tensor *found)
+/* Elements [from, to) of what operators read of a parameter, in the parameter's own count, as far as they are here. */
+static int fill_values(pl_store *s, const pl_param *p, int64_t from, int64_t to, const pl_host_tensor *found)
 {
-    if (s->placed[p->id].wrapped || p->role == PL_ROLE_DERIVED) return 0;
-    pl_part values = pl_store_value_part(s, p);
-    if (!pl_store_trains(s, p) || s->model->dtype == PL_F32) return fill_part(s, p, values, found);
-    pl_part masters = pl_store_part(s, p, PL_STATE_MASTER);
-    if (masters.on_disk) return fill_part(s, p, values, found);
-    PL_TRY(fill_part(s, p, masters, found));
-    if (masters.values.shape[0] != values.values.shape[0]) return fill_part(s, p, values, found);
-    return values.values.shape[0] ? pl_copy(s->run, values.values, masters.values) : 0;
+    pl_part part = pl_store_value_part(s, p);
+    int64_t skip = from > part.first ? from - part.first : 0, n = to - part.first;
+    if (n > part.values.shape[0]) n = part.values.shape[0];
+    if (n <= skip) return 0;
+    part.values = pl_tensor_rows(part.values, skip, n - skip);
+    part.first += skip;
+    return fill_part(s, p, part, found);
+}
+
+/* Elements [from, to) of masters that are split, in the unit's count. */
+static int fill_split(pl_store *s, const pl_param *p, int64_t from, int64_t to, const pl_host_tensor *found)
+{
+    const pl_placed *at = &s->placed[p->id];
+    const pl_unit_store *u = &s->units[at->unit->index];
+    int64_t most = to - from < SPLIT ? to - from : SPLIT, mark = pl_stack_mark(s->run->work);
+    pl_tensor staging;
+    PL_TRY(pl_stack_push(s->run->err, s->run->work, PL_F32, 1, &most, &staging));
+    for (int64_t n; from < to; from += n) {
+        n = to - from < most ? to - from : most;
+        pl_part part = {.values = pl_tensor_rows(staging, 0, n), .first = from - at->offset};
+        PL_TRY(fill_part(s, p, part, found));
+        PL_TRY(pl_split_f32(
+            s->run, pl_store_values(s, u, from, n), pl_store_elements(s, u, PL_STATE_MASTER, from, n), part.values));
+    }
+    pl_stack_pop(s->run->work, mark);
+    return 0;
 }
 
 typedef struct filling {
@@ -393,19 +414,21 @@ typedef struct filling {
     const bool *is_found;
 } filling;
 
-/* Elements [low, high) of a unit's masters, which lie on disk. */
-static int fill_masters(pl_store *s, pl_unit *unit, int64_t low, int64_t high, const filling *f)
+/* Those elements of a unit that are not split and kept here; all of it is to become something. */
+static int fill_rest(pl_store *s, pl_unit *unit, const filling *f)
 {
     const pl_unit_store *u = &s->units[unit->index];
-    PL_TRY(pl_fill(s->run, pl_store_elements(s, u, PL_STATE_MASTER, low, high - low), 0));
+    if (u->values.on_disk && u->values.bytes > 0) {
+        PL_TRY(pl_fill(s->run, pl_tensor_1d(pl_store_values_here(s, u), PL_BF16, u->values.bytes / 2), 0));
+    }
     for (int i = 0; i < unit->nparams; i++) {
         const pl_param *p = unit->params[i];
-        if (!pl_store_trains(s, p)) continue;
-        int64_t begin = s->placed[p->id].offset, end = begin + pl_param_numel(p), from = begin > low ? begin : low,
-                to = end < high ? end : high;
-        if (to <= from) continue;
-        pl_part part = {.values = pl_store_elements(s, u, PL_STATE_MASTER, from, to - from), .first = from - begin};
-        PL_TRY(fill_part(s, p, part, f->is_found[p->id] ? &f->found[p->id] : NULL));
+        const pl_placed *at = &s->placed[p->id];
+        const pl_host_tensor *found = f->is_found[p->id] ? &f->found[p->id] : NULL;
+        if (at->wrapped || p->role == PL_ROLE_DERIVED) continue;
+        bool split = pl_store_splits(s, p);
+        PL_TRY(fill_values(s, p, 0, split ? u->low - at->offset : INT64_MAX, found));
+        if (split) PL_TRY(fill_values(s, p, u->high - at->offset, INT64_MAX, found));
     }
     return 0;
 }
@@ -414,16 +437,18 @@ static int fill_piece(pl_store *s, pl_unit *unit, int64_t low, int64_t high, voi
 {
     const filling *f = user;
     const pl_unit_store *u = &s->units[unit->index];
-    if (low == u->low) {
-        if (u->values.on_disk && u->values.bytes > 0) {
-            PL_TRY(pl_fill(s->run, pl_tensor_1d(pl_store_values_here(s, u), PL_BF16, u->values.bytes / 2), 0));
-        }
-        for (int i = 0; i < unit->nparams; i++) {
-            pl_param *p = unit->params[i];
-            PL_TRY(fill_param(s, p, f->is_found[p->id] ? &f->found[p->id] : NULL));
-        }
+    if (low == u->low) PL_TRY(fill_rest(s, unit, f));
+    if (u->states[PL_STATE_MASTER].on_disk && high > low) {
+        PL_TRY(pl_fill(s->run, pl_store_elements(s, u, PL_STATE_MASTER, low, high - low), 0));
     }
-    return u->states[PL_STATE_MASTER].on_disk && high > low ? fill_masters(s, unit, low, high, f) : 0;
+    for (int i = 0; i < unit->nparams; i++) {
+        const pl_param *p = unit->params[i];
+        if (!pl_store_splits(s, p)) continue;
+        int64_t begin = s->placed[p->id].offset, end = begin + pl_param_numel(p), from = begin > low ? begin : low,
+                to = end < high ? end : high;
+        if (to > from) PL_TRY(fill_split(s, p, from, to, f->is_found[p->id] ? &f->found[p->id] : NULL));
+    }
+    return 0;
 }
 
 /* ---- opening ---- */

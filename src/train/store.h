@@ -57,7 +57,8 @@ typedef struct pl_sharding {
    same. {0}: nothing. */
 typedef struct pl_offload {
     pl_disk *disk;  /* new; NULL: nothing is offloaded */
-    bool optimizer; /* moments, and masters where operators do not read them: a step takes them through a few buffers */
+    bool optimizer; /* moments, and what masters have beyond the values that operators read: a step takes them through a
+                       few buffers */
     bool params;    /* what operators read, frozen or not: in slices as of stage 3, which several processes must have
                        asked for, and gathered before each use */
     int64_t buffer; /* bytes of each of those buffers */
@@ -117,7 +118,8 @@ int pl_store_step(pl_store *store, const pl_optimizer *optimizer, double lr, dou
 
 /* ---- what is where ---- */
 
-/* State of a trainable parameter: f32. */
+/* State of a trainable parameter: f32. Masters of what operators read in bf16 are those bf16 numbers and, beside them,
+   the 16 bits that they lack; both are what a step reads and writes. */
 typedef enum pl_state {
     PL_STATE_MASTER,
     PL_STATE_GRADIENT,
@@ -127,7 +129,7 @@ typedef enum pl_state {
 } pl_state;
 /* Whether it exists at all, here or elsewhere: the parameter trains and the optimizer has such a state. */
 bool pl_store_has(const pl_store *store, const pl_param *param, pl_state state);
-/* As a tensor of the parameter's own shape, where this process has all of it in memory; else none. */
+/* As a tensor of the parameter's own shape, where this process has all of it in memory, in f32; else none. */
 pl_tensor pl_store_state(const pl_store *store, const pl_param *param, pl_state state);
 
 /* Elements [first, first + count) of a parameter or of one of its states, in a row. */
@@ -145,7 +147,8 @@ pl_extent pl_store_share(const pl_store *store, const pl_param *param, pl_state 
    Another thread may read while units are used, but not during a step; it brings its own error. */
 int pl_store_read(pl_error *err, const pl_store *store, const pl_param *param, pl_state state, int64_t first,
     int64_t count, void *values);
-/* The other way: of a state, from f32 at any alignment. pl_store_refresh follows when all masters are written. */
+/* The other way: of a state, from f32 at any alignment. What operators read of a master changes with it, here; when all
+   are written, pl_store_refresh follows. */
 int pl_store_write(pl_error *err, pl_store *store, const pl_param *param, pl_state state, int64_t first, int64_t count,
     const void *values);
 
@@ -153,7 +156,7 @@ int pl_store_write(pl_error *err, pl_store *store, const pl_param *param, pl_sta
    Between acquire and release of its unit. */
 int pl_store_set(pl_store *store, const pl_param *param, pl_tensor whole);
 
-/* Collective. After masters were written from outside (a checkpoint): refreshes what operators read. */
+/* Collective. After masters were written from outside (a checkpoint): tells those that keep what operators read too. */
 int pl_store_refresh(pl_store *store);
 
 #endif

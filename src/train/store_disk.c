@@ -137,23 +137,31 @@ static bool is_buffered(const pl_store *s, int state)
     return state >= PL_STATE_MOMENT1 && state < PL_STATE_MOMENT1 + s->options.moments;
 }
 
+/* Bytes of an element of all such states below this one. */
+static int64_t buffered_below(const pl_store *s, int state)
+{
+    int64_t bytes = 0;
+    for (int k = 0; k < state; k++) bytes += is_buffered(s, k) ? pl_store_state_bytes((pl_state)k, 1) : 0;
+    return bytes;
+}
+
 int pl_store_open_buffers(pl_store *s)
 {
-    int64_t grain = PL_DISK_BLOCK / 4, longest = 0, states = 0;
+    int64_t grain = PL_DISK_BLOCK / 2, longest = 0; /* whole blocks of each state */
+    int64_t element = s->options.offload.disk ? buffered_below(s, PL_STATE_COUNT) : 0;
     s->buffer_elements = INT64_MAX;
-    for (int k = 0; k < PL_STATE_COUNT && s->options.offload.disk; k++) states += is_buffered(s, k);
-    if (states == 0) return 0;
+    if (element == 0) return 0;
     for (int i = 0; i < s->model->nunits; i++) {
         const pl_unit_store *u = &s->units[i];
         if (u->high - u->low > longest) longest = u->high - u->low;
     }
-    int64_t elements = s->options.offload.buffer / 4 / states / grain * grain;
+    int64_t elements = s->options.offload.buffer / element / grain * grain;
     if (elements < grain) elements = grain;
     if (elements > longest) elements = pl_store_round_up(longest, grain);
     if (elements == 0) return 0;
     s->buffer_elements = elements;
     for (int i = 0; i < PL_STORE_BUFFERS; i++) {
-        s->buffers[i].slot.memory.bytes = 4 * states * elements;
+        s->buffers[i].slot.memory.bytes = element * elements;
         PL_TRY(pl_store_open_slot(s, &s->buffers[i].slot, PL_MEM_OFFLOAD, true));
     }
     return 0;
@@ -161,9 +169,7 @@ int pl_store_open_buffers(pl_store *s)
 
 void *pl_store_in_buffer(const pl_store *s, const pl_buffer *buffer, pl_state state)
 {
-    int64_t before = 0;
-    for (int k = 0; k < (int)state; k++) before += is_buffered(s, k);
-    return pl_store_at(buffer->slot.data, 4 * before * s->buffer_elements);
+    return pl_store_at(buffer->slot.data, buffered_below(s, (int)state) * s->buffer_elements);
 }
 
 /* Those elements of a state, as a block of their own. */
@@ -171,7 +177,8 @@ static bool find_in_file(const pl_store *s, const pl_buffer *b, unsigned states,
 {
     const pl_unit_store *u = &s->units[b->unit];
     if (!(states & 1u << k) || !u->states[k].on_disk) return false;
-    *out = (pl_block){.bytes = 4 * (b->high - b->low), .at = u->states[k].at + 4 * (b->low - u->low)};
+    *out = (pl_block){.bytes = pl_store_state_bytes((pl_state)k, b->high - b->low),
+        .at = u->states[k].at + pl_store_state_bytes((pl_state)k, b->low - u->low)};
     return true;
 }
 

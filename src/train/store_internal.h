@@ -148,6 +148,12 @@ static inline pl_dtype pl_store_dtype(const pl_store *s, const pl_param *p)
     return p->keep_f32 || p->role == PL_ROLE_DERIVED ? PL_F32 : s->model->dtype;
 }
 
+/* Whether its masters are bf16 and what that lacks. */
+static inline bool pl_store_splits(const pl_store *s, const pl_param *p)
+{
+    return pl_store_trains(s, p) && pl_store_dtype(s, p) != PL_F32;
+}
+
 /* Bytes before element e of what operators read of a unit's trainable elements. */
 static inline int64_t pl_store_value_at(const pl_store *s, const pl_unit_store *u, int64_t e)
 {
@@ -165,10 +171,15 @@ static inline int64_t pl_store_slice_high(const pl_store *s, const pl_unit_store
     return u->bounds[s->comm->rank + 1];
 }
 
-/* What holds a state, from element u->low on but for gradients; masters of f32 are what operators read. */
-static inline const pl_block *pl_store_block(const pl_store *s, const pl_unit_store *u, pl_state state)
+/* A master is what operators read, and what that lacks of f32 where it is bf16 (pl_f32_split). So in the place of
+   masters there are those 16 bits alone; none in a model of f32. */
+static inline pl_dtype pl_store_state_dtype(pl_state state)
 {
-    return state == PL_STATE_MASTER && s->model->dtype == PL_F32 ? &u->values : &u->states[state];
+    return state == PL_STATE_MASTER ? PL_I16 : PL_F32;
+}
+static inline int64_t pl_store_state_bytes(pl_state state, int64_t n)
+{
+    return n * pl_dtype_size(pl_store_state_dtype(state));
 }
 
 static inline int64_t pl_store_round_up(int64_t n, int64_t grain)
@@ -186,8 +197,10 @@ static inline pl_tensor pl_store_f32(const void *base, int64_t from, int64_t n)
     return pl_tensor_1d(pl_store_at(base, 4 * from), PL_F32, n);
 }
 
-/* Elements [from, from + n) of a state, which are in memory, in the unit's own count. */
+/* Elements [from, from + n) of what is kept of a state, which are in memory, in the unit's own count. */
 pl_tensor pl_store_elements(const pl_store *s, const pl_unit_store *u, pl_state state, int64_t from, int64_t n);
+/* What operators read of them, which are in one dtype. */
+pl_tensor pl_store_values(const pl_store *s, const pl_unit_store *u, int64_t from, int64_t n);
 
 /* Elements [first, first + values.shape[0]) of a parameter or of one of its states; none are shape 0. */
 typedef struct pl_part {
@@ -196,8 +209,7 @@ typedef struct pl_part {
     bool on_disk; /* from byte `at` on */
     int64_t at;
 } pl_part;
-/* What is here of a state; of what operators read of a parameter. */
-pl_part pl_store_part(const pl_store *s, const pl_param *p, pl_state state);
+/* What is here of what operators read of a parameter. */
 pl_part pl_store_value_part(const pl_store *s, const pl_param *p);
 
 /* Points value and grad of the unit's parameters to where they are; to nothing where they are not here. */

@@ -21,33 +21,21 @@ static const void *state_base(const pl_store *s, const pl_unit_store *u, pl_stat
         return pl_store_in_buffer(s, s->open_buffer, state);
     }
     if (state == PL_STATE_GRADIENT) *low = s->whole_gradients ? 0 : pl_store_slice_low(s, u);
-    if (state != PL_STATE_MASTER || s->model->dtype != PL_F32) return u->states[state].data;
-    /* What operators read are the masters. */
-    return s->stage == 3 ? pl_store_values_here(s, u) : pl_store_at(u->values.data, 4 * u->low);
+    return u->states[state].data;
 }
 
 pl_tensor pl_store_elements(const pl_store *s, const pl_unit_store *u, pl_state state, int64_t from, int64_t n)
 {
     int64_t low;
     const void *base = state_base(s, u, state, &low);
-    return pl_store_f32(base, from - low, n);
+    return pl_tensor_1d(pl_store_at(base, pl_store_state_bytes(state, from - low)), pl_store_state_dtype(state), n);
 }
 
-/* What operators read of elements [from, from + n), which are here and in one dtype. */
-static pl_tensor values_of(const pl_store *s, const pl_unit_store *u, int64_t from, int64_t n)
+pl_tensor pl_store_values(const pl_store *s, const pl_unit_store *u, int64_t from, int64_t n)
 {
     int64_t begin = s->stage == 3 ? pl_store_value_at(s, u, u->low) : 0;
     pl_dtype dtype = from < u->narrow ? s->model->dtype : PL_F32;
     return pl_tensor_1d(pl_store_at(pl_store_values_here(s, u), pl_store_value_at(s, u, from) - begin), dtype, n);
-}
-
-/* Masters of elements [from, to) to what operators read of them, as far as they are in [low, high). */
-static int copy_range(pl_store *s, pl_unit_store *u, int64_t from, int64_t to, int64_t low, int64_t high)
-{
-    if (from < low) from = low;
-    if (to > high) to = high;
-    if (to <= from) return 0;
-    return pl_copy(s->run, values_of(s, u, from, to - from), pl_store_elements(s, u, PL_STATE_MASTER, from, to - from));
 }
 
 /* Slices of what operators read, to those who keep all of it. Waited for by pl_store_end_gathers. */
@@ -213,16 +201,15 @@ static int step_sweep(
             to = sweep->offset + sweep->n < high ? sweep->offset + sweep->n : high;
     if (to <= from) return 0;
     int moments = s->options.moments;
-    bool copied = s->model->dtype != PL_F32 && from < u->narrow;
-    pl_tensor w = pl_store_elements(s, u, PL_STATE_MASTER, from, to - from),
+    pl_tensor w = pl_store_values(s, u, from, to - from),
+              rest = w.dtype == PL_F32 ? none : pl_store_elements(s, u, PL_STATE_MASTER, from, to - from),
               g = pl_store_elements(s, u, PL_STATE_GRADIENT, from, to - from),
               m = moments > 0 ? pl_store_elements(s, u, PL_STATE_MOMENT1, from, to - from) : none,
-              v = moments > 1 ? pl_store_elements(s, u, PL_STATE_MOMENT2, from, to - from) : none,
-              copy = copied ? values_of(s, u, from, to - from) : none;
+              v = moments > 1 ? pl_store_elements(s, u, PL_STATE_MOMENT2, from, to - from) : none;
     double decay = sweep->decay || o->kind == PL_OPTIMIZER_SGD ? o->weight_decay : 0;
     if (o->kind == PL_OPTIMIZER_SGD) {
         return pl_sgd(s->run, (pl_sgd_args){.w = w,
-                                  .copy = copy,
+                                  .rest = rest,
                                   .g = g,
                                   .m = m,
                                   .lr = (float)(step->lr * sweep->lr_scale),
@@ -233,7 +220,7 @@ static int step_sweep(
                                   .step = step->step});
     }
     return pl_adamw(s->run, (pl_adamw_args){.w = w,
-                                .copy = copy,
+                                .rest = rest,
                                 .g = g,
                                 .m = m,
                                 .v = v,
@@ -250,7 +237,7 @@ static int step_piece(pl_store *s, pl_unit *unit, int64_t low, int64_t high, voi
 {
     pl_unit_store *u = &s->units[unit->index];
     for (int k = 0; k < u->nsweeps; k++) PL_TRY(step_sweep(s, u, &u->sweeps[k], low, high, user));
-    return s->model->dtype == PL_F32 ? 0 : copy_range(s, u, u->narrow, u->n, low, high);
+    return 0;
 }
 
 int pl_store_step(pl_store *s, const pl_optimizer *optimizer, double lr, double grad_scale, int64_t step)
@@ -259,7 +246,7 @@ int pl_store_step(pl_store *s, const pl_optimizer *optimizer, double lr, double 
     unsigned states = 1u << PL_STATE_MASTER | 1u << PL_STATE_MOMENT1 | 1u << PL_STATE_MOMENT2;
     const pl_tour tour = {.reads = states,
         .writes = states,
-        .reads_values = s->model->dtype == PL_F32,
+        .reads_values = true,
         .writes_values = true,
         .publishes = true,
         .piece = step_piece,
@@ -267,20 +254,8 @@ int pl_store_step(pl_store *s, const pl_optimizer *optimizer, double lr, double 
     return pl_store_tour(s, &tour);
 }
 
-static int refresh_piece(pl_store *s, pl_unit *unit, int64_t low, int64_t high, void *user)
-{
-    pl_unit_store *u = &s->units[unit->index];
-    (void)user;
-    if (s->model->dtype == PL_F32) return 0;
-    PL_TRY(copy_range(s, u, 0, u->narrow, low, high));
-    return copy_range(s, u, u->narrow, u->n, low, high);
-}
-
 int pl_store_refresh(pl_store *s)
 {
-    const pl_tour tour = {.reads = 1u << PL_STATE_MASTER,
-        .writes_values = s->model->dtype != PL_F32,
-        .publishes = true,
-        .piece = refresh_piece};
-    return pl_store_tour(s, &tour);
+    for (int i = 0; i < s->model->nunits; i++) PL_TRY(publish(s, &s->units[i]));
+    return pl_store_end_gathers(s);
 }

@@ -24,7 +24,7 @@ typedef struct settings {
     float grad_scale;
 } settings;
 
-/* w, g, m, v, copy */
+/* w, g, m, v, rest */
 static int call_step(pl_run *run, const pl_tensor *t, const void *user)
 {
     const settings *s = user;
@@ -33,7 +33,7 @@ static int call_step(pl_run *run, const pl_tensor *t, const void *user)
                                  .g = t[1],
                                  .m = t[2],
                                  .v = t[3],
-                                 .copy = t[4],
+                                 .rest = t[4],
                                  .lr = s->lr,
                                  .beta1 = s->beta1,
                                  .beta2 = s->beta2,
@@ -45,7 +45,7 @@ static int call_step(pl_run *run, const pl_tensor *t, const void *user)
     return pl_sgd(run, (pl_sgd_args){.w = t[0],
                            .g = t[1],
                            .m = t[2],
-                           .copy = t[4],
+                           .rest = t[4],
                            .lr = s->lr,
                            .momentum = s->momentum,
                            .weight_decay = s->weight_decay,
@@ -80,22 +80,27 @@ static void read_floats(const pl_safetensors *file, const char *name, int64_t fi
     for (int64_t i = 0; i < count; i++) out[i] = values[i];
 }
 
-/* grad_scale is tried by handing in gradients that are so much larger. */
-static void run_golden(const pl_safetensors *file, const char *name, settings s, int threads, float grad_scale)
+/* grad_scale is tried by handing in gradients that are so much larger. Split: w is bf16 and what that lacks. */
+static void run_golden(
+    const pl_safetensors *file, const char *name, settings s, int threads, float grad_scale, bool split)
 {
     op_context context;
     op_open(&context, threads);
     op_operand vector = {.dtype = PL_F32, .rows = SIZE}, zeros = {.dtype = PL_F32, .rows = SIZE, .fill = OP_ZERO};
-    op_operand half = {.dtype = PL_BF16, .rows = SIZE};
+    op_operand half = {.dtype = PL_BF16, .rows = SIZE}, lack = {.dtype = PL_I16, .rows = SIZE};
     /* Without momentum SGD has no m; with it, m holds rubbish before the first step. */
     bool moment = s.adamw || s.momentum > 0;
-    pl_tensor t[5] = {
-        op_make(&context, &vector, 1), op_make(&context, &vector, 2), {0}, {0}, op_make(&context, &half, 3)};
+    pl_tensor start = op_make(&context, &vector, 1), t[5] = {start, op_make(&context, &vector, 2), {0}, {0}, {0}};
     if (moment) t[2] = op_make(&context, s.adamw ? &zeros : &vector, 4);
     if (s.adamw) t[3] = op_make(&context, &zeros, 5);
     double values[SIZE], expected[SIZE];
     read_floats(file, "start", 0, SIZE, values);
-    op_put(&context, t[0], values);
+    op_put(&context, start, values);
+    if (split) {
+        t[0] = op_make(&context, &half, 3);
+        t[4] = op_make(&context, &lack, 6);
+        assert_int_equal(pl_split_f32(&context.run, t[0], t[4], start), 0);
+    }
     s.grad_scale = grad_scale;
     for (s.step = 1; s.step <= STEPS; s.step++) {
         read_floats(file, "grads", (s.step - 1) * SIZE, SIZE, values);
@@ -103,16 +108,17 @@ static void run_golden(const pl_safetensors *file, const char *name, settings s,
         op_put(&context, t[1], values);
         assert_int_equal(call_step(&context.run, t, &s), 0);
         read_floats(file, name, (s.step - 1) * SIZE, SIZE, expected);
-        double *w = op_get(&context, t[0]), *copy = op_get(&context, t[4]);
+        double *w = op_get(&context, t[0]), *rest = split ? op_get(&context, t[4]) : NULL;
         for (int i = 0; i < SIZE; i++) {
+            double got = split ? pl_f32_join(pl_f32_to_bf16((float)w[i]), (int16_t)rest[i]) : w[i];
             /* Some f32 roundings a step, of numbers about 1 (up to about 10 for the steepest gradients of SGD). */
-            if (!(fabs(w[i] - expected[i]) <= 1e-6 * fmax(1, fabs(expected[i])))) {
-                fail_msg("%s, step %d, element %d: %.9g, torch has %.9g", name, (int)s.step, i, w[i], expected[i]);
+            if (!(fabs(got - expected[i]) <= 1e-6 * fmax(1, fabs(expected[i])))) {
+                fail_msg("%s, step %d, element %d: %.9g, torch has %.9g", name, (int)s.step, i, got, expected[i]);
             }
-            assert_true(copy[i] == pl_bf16_to_f32(pl_f32_to_bf16((float)w[i])));
+            if (split) assert_true(w[i] == pl_bf16_to_f32(pl_f32_to_bf16((float)got)));
         }
         free(w);
-        free(copy);
+        free(rest);
     }
     op_close(&context);
 }
@@ -129,9 +135,8 @@ static void test_golden(void **state)
     assert_int_equal(json_object_size(cases), 7);
     json_object_foreach(cases, name, one)
     {
-        for (int threads = 0; threads < 2; threads++) {
-            run_golden(file, name, read_settings(name, one), threads, 1);
-            run_golden(file, name, read_settings(name, one), threads, 0.25f);
+        for (int way = 0; way < 8; way++) {
+            run_golden(file, name, read_settings(name, one), way % 2, way & 2 ? 0.25f : 1, way & 4);
         }
     }
     json_decref(cases);
@@ -159,20 +164,67 @@ static void test_devices(void **state)
     };
     for (int k = 0; k < PL_COUNT(cases); k++) {
         for (int s = 0; s < PL_COUNT(sizes); s++) {
-            for (int with_copy = 0; with_copy < 2; with_copy++) {
+            for (int split = 0; split < 2; split++) {
                 bool moment = cases[k].adamw || cases[k].momentum > 0;
-                op_operand f32 = {.dtype = PL_F32, .rows = sizes[s], .tolerance = 1e-6}, none = {0}, g = f32;
+                op_operand f32 = {.dtype = PL_F32, .rows = sizes[s], .tolerance = 1e-6}, none = {0}, g = f32, w = f32;
                 g.tolerance = 0;
+                if (split) w.dtype = PL_BF16, w.tolerance = 0x1p-7;
                 /* Squares: a second moment is never negative, and the root of a tiny one magnifies its rounding, so
                    it is kept away from 0 by being a whole number. */
                 op_operand v = {.dtype = PL_F32, .rows = sizes[s], .fill = OP_RANGE, .tolerance = 1e-6};
-                op_operand copy = {.dtype = PL_BF16, .rows = with_copy ? sizes[s] : 0, .tolerance = 0x1p-7};
-                op_operand o[] = {f32, g, moment ? f32 : none, cases[k].adamw ? v : none, copy};
+                /* The devices' last bits differ, and what is lacking with them; the golden cases tell that it is right.
+                 */
+                op_operand rest = {.dtype = PL_I16, .rows = split ? sizes[s] : 0, .tolerance = 1e9};
+                op_operand o[] = {w, g, moment ? f32 : none, cases[k].adamw ? v : none, rest};
                 char name[64];
                 snprintf(name, sizeof name, "optimizer %d of %d", k, (int)sizes[s]);
                 op_check(name, o, 5, call_step, &cases[k]);
             }
         }
+    }
+}
+
+/* Every kind of number, and those half way between two bf16 of either evenness. */
+static void test_split(void **state)
+{
+    (void)state;
+    static const uint32_t bits[] = {0, 0x80000000, 1, 0x7fff, 0x8000, 0x8001, 0x18000, 0x3f800000, 0x3f807fff,
+        0x3f808000, 0x3f808001, 0x3f817fff, 0x3f818000, 0x3f818001, 0xbf808000, 0xbf818000, 0xbf80ffff, 0x3fffffff,
+        0x3fff8000, 0x7f7fffff, 0xff7fffff, 0x7f7f8000, 0x7f800000, 0xff800000, 0x7f800001, 0x7fc00000, 0x7fffffff,
+        0xffffffff};
+    for (int i = 0; i < PL_COUNT(bits) + 100000; i++) {
+        uint32_t before = i < PL_COUNT(bits) ? bits[i] : (uint32_t)i * 2654435761u;
+        float x = pl_f32_from_bits(before);
+        int16_t rest;
+        uint16_t half = pl_f32_split(x, &rest);
+        float joined = pl_f32_join(half, rest);
+        assert_int_equal(half, pl_f32_to_bf16(x));
+        bool half_way_down = (before & 0x1ffff) == 0x8000;
+        if (isnan(x))
+            assert_true(isnan(joined));
+        else
+            assert_int_equal(pl_f32_to_bits(joined), before - half_way_down);
+        assert_int_equal(pl_f32_split(joined, &rest), half); /* nothing moves twice */
+        if (!isnan(x)) assert_int_equal(pl_f32_to_bits(pl_f32_join(half, rest)), pl_f32_to_bits(joined));
+    }
+}
+
+static int call_split(pl_run *run, const pl_tensor *t, const void *user)
+{
+    (void)user;
+    return pl_split_f32(run, t[0], t[1], t[2]);
+}
+
+static void test_split_devices(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {1, 15, 64, 4095, 4097, 20000};
+    for (int s = 0; s < PL_COUNT(sizes); s++) {
+        op_operand o[] = {{.dtype = PL_BF16, .rows = sizes[s]}, {.dtype = PL_I16, .rows = sizes[s]},
+            {.dtype = PL_F32, .rows = sizes[s]}};
+        char name[64];
+        snprintf(name, sizeof name, "split of %d", (int)sizes[s]);
+        op_check(name, o, 3, call_split, NULL);
     }
 }
 
@@ -184,6 +236,8 @@ static void test_refusals(void **state)
     pl_tensor x = op_make(&context, &(op_operand){.dtype = PL_F32, .rows = 3}, 1), none = {0};
     pl_tensor y = op_make(&context, &(op_operand){.dtype = PL_F32, .rows = 4}, 1);
     pl_tensor half = op_make(&context, &(op_operand){.dtype = PL_BF16, .rows = 3}, 1);
+    pl_tensor lack = op_make(&context, &(op_operand){.dtype = PL_I16, .rows = 3}, 1);
+    pl_tensor longer = op_make(&context, &(op_operand){.dtype = PL_I16, .rows = 4}, 1);
     pl_tensor matrix = op_make(&context, &(op_operand){.dtype = PL_F32, .rows = 3, .columns = 1}, 1);
     pl_run *run = &context.run;
 #define REFUSED(call)                                                                                                  \
@@ -197,7 +251,13 @@ static void test_refusals(void **state)
     REFUSED(pl_adamw(run, (pl_adamw_args){.w = x, .g = x, .m = x, .v = x, .step = 0}));
     REFUSED(pl_adamw(run, (pl_adamw_args){.w = half, .g = x, .m = x, .v = x, .step = 1}));
     REFUSED(pl_adamw(run, (pl_adamw_args){.w = matrix, .g = x, .m = x, .v = x, .step = 1}));
-    REFUSED(pl_adamw(run, (pl_adamw_args){.w = x, .copy = x, .g = x, .m = x, .v = x, .step = 1}));
+    REFUSED(pl_adamw(run, (pl_adamw_args){.w = x, .rest = lack, .g = x, .m = x, .v = x, .step = 1}));
+    REFUSED(pl_adamw(run, (pl_adamw_args){.w = half, .rest = half, .g = x, .m = x, .v = x, .step = 1}));
+    REFUSED(pl_adamw(run, (pl_adamw_args){.w = half, .rest = longer, .g = x, .m = x, .v = x, .step = 1}));
+    REFUSED(pl_sgd(run, (pl_sgd_args){.w = half, .g = x, .step = 1}));
+    REFUSED(pl_split_f32(run, half, lack, y));
+    REFUSED(pl_split_f32(run, x, lack, x));
+    REFUSED(pl_split_f32(run, half, half, x));
     REFUSED(pl_sgd(run, (pl_sgd_args){.w = x, .g = x, .momentum = 0.9, .step = 1}));
     REFUSED(pl_sgd(run, (pl_sgd_args){.w = x, .g = x, .nesterov = true, .step = 1}));
     REFUSED(pl_sgd(run, (pl_sgd_args){.w = x, .g = x, .step = 0}));
@@ -210,6 +270,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_golden),
         cmocka_unit_test(test_devices),
+        cmocka_unit_test(test_split),
+        cmocka_unit_test(test_split_devices),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

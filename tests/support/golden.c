@@ -240,6 +240,14 @@ float *golden_fetch(golden *g, pl_tensor t)
     return out;
 }
 
+float *golden_state(golden *g, const pl_param *p, pl_state state)
+{
+    int64_t n = pl_param_numel(p);
+    float *out = malloc((size_t)n * sizeof *out);
+    if (pl_store_read(&g->err, pl_engine_store(g->engine), p, state, 0, n, out) < 0) fail_msg("%s", g->err.message);
+    return out;
+}
+
 void golden_close_to(const char *what, const float *got, const double *want, int64_t n, double tolerance, double floor)
 {
     double largest = floor, worst = 0;

@@ -82,6 +82,8 @@ double *golden_expected(const golden *g, const char *name, int64_t *n);
 bool golden_has(const golden *g, const char *name);
 /* A tensor of the device, as floats that the caller frees. */
 float *golden_fetch(golden *g, pl_tensor t);
+/* The same of a state, all of which this process keeps. */
+float *golden_state(golden *g, const pl_param *p, pl_state state);
 
 /* Fails unless |got - want| <= tolerance * max(largest |want|, floor) everywhere. */
 void golden_close_to(const char *what, const float *got, const double *want, int64_t n, double tolerance, double floor);

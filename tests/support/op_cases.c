@@ -52,6 +52,7 @@ static void store(void *data, pl_dtype dtype, int64_t i, double value)
     case PL_BF16: ((uint16_t *)data)[i] = pl_f32_to_bf16((float)value); break;
     case PL_F16: ((uint16_t *)data)[i] = pl_f32_to_f16((float)value); break;
     case PL_I32: ((int32_t *)data)[i] = (int32_t)value; break;
+    case PL_I16: ((int16_t *)data)[i] = (int16_t)value; break;
     default: ((uint8_t *)data)[i] = (uint8_t)value;
     }
 }
@@ -63,6 +64,7 @@ static double load(const void *data, pl_dtype dtype, int64_t i)
     case PL_BF16: return pl_bf16_to_f32(((const uint16_t *)data)[i]);
     case PL_F16: return pl_f16_to_f32(((const uint16_t *)data)[i]);
     case PL_I32: return ((const int32_t *)data)[i];
+    case PL_I16: return ((const int16_t *)data)[i];
     default: return ((const uint8_t *)data)[i];
     }
 }

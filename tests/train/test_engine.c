@@ -36,7 +36,7 @@ static void keep(golden *g, outcome *o)
         o->names[o->n] = strdup(p->name);
         o->sizes[o->n] = pl_param_numel(p);
         o->gradients[o->n] = golden_fetch(g, p->grad);
-        o->values[o->n++] = golden_fetch(g, pl_store_state(pl_engine_store(g->engine), p, PL_STATE_MASTER));
+        o->values[o->n++] = golden_state(g, p, PL_STATE_MASTER);
     }
 }
 

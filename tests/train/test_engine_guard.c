@@ -43,25 +43,18 @@ static int step(training *t, int64_t number, pl_step_result *result)
     return pl_engine_step(t->g.engine, &feed, number, 1, golden_targets(&t->micros), 1e-3, result);
 }
 
-static pl_tensor state_of(training *t, const char *param, pl_state state)
-{
-    const pl_param *p = pl_model_find_param(t->g.model, param);
-    assert_non_null(p);
-    pl_tensor s = pl_store_state(pl_engine_store(t->g.engine), p, state);
-    assert_false(pl_tensor_none(s));
-    return s;
-}
-
 /* Writes `value` into n elements of a parameter, from the third on. */
 static void plant(training *t, const char *param, float value, int64_t n)
 {
-    pl_tensor master = state_of(t, param, PL_STATE_MASTER);
-    if (n == 0) n = pl_tensor_numel(master) - 2;
+    const pl_param *p = pl_model_find_param(t->g.model, param);
+    pl_store *store = pl_engine_store(t->g.engine);
+    assert_non_null(p);
+    if (n == 0) n = pl_param_numel(p) - 2;
     float *values = malloc((size_t)n * sizeof *values);
     for (int64_t i = 0; i < n; i++) values[i] = value;
-    t->g.device->ops->copy_in(t->g.device, (float *)master.data + 2, values, n * 4);
+    OK(&t->g, pl_store_write(&t->g.err, store, p, PL_STATE_MASTER, 2, n, values));
     free(values);
-    OK(&t->g, pl_store_refresh(pl_engine_store(t->g.engine)));
+    OK(&t->g, pl_store_refresh(store));
 }
 
 /* Everything that a step may change: weights as read, masters, moments. */
@@ -77,13 +70,12 @@ static void take(training *t, snapshot *s)
     for (int i = 0; i < t->g.model->nparams; i++) {
         const pl_param *p = t->g.model->params[i];
         const pl_store *store = pl_engine_store(t->g.engine);
-        pl_tensor all[] = {p->value, pl_store_state(store, p, PL_STATE_MASTER),
-            pl_store_state(store, p, PL_STATE_MOMENT1), pl_store_state(store, p, PL_STATE_MOMENT2)};
-        for (int k = 0; k < 4; k++) {
-            if (pl_tensor_none(all[k])) continue;
+        static const pl_state states[] = {PL_STATE_MASTER, PL_STATE_MOMENT1, PL_STATE_MOMENT2};
+        for (int k = -1; k < PL_COUNT(states); k++) {
+            if (k >= 0 && !pl_store_has(store, p, states[k])) continue;
             assert_true(s->n < 4 * 256);
-            s->sizes[s->n] = (size_t)pl_tensor_numel(all[k]) * 4;
-            s->values[s->n++] = golden_fetch(&t->g, all[k]);
+            s->sizes[s->n] = (size_t)pl_param_numel(p) * 4;
+            s->values[s->n++] = k < 0 ? golden_fetch(&t->g, p->value) : golden_state(&t->g, p, states[k]);
         }
     }
 }
