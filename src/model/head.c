@@ -12,10 +12,10 @@ static const pl_tensor none = {0};
 
 /* Elements of a chunk of logits. A trained head wants long products for its weight's gradient; a frozen one little
  * memory. */
-#define CHUNK_TRAINED ((int64_t)1 << 25)
-#define CHUNK_FROZEN ((int64_t)1 << 24)
+#define CHUNK_TRAINED ((int64_t)1 << 24)
+#define CHUNK_FROZEN ((int64_t)1 << 23)
 /* The head's weight goes through the caches once for each chunk, so there are few, however large the vocabulary is. */
-#define FEWEST_ROWS 192
+#define FEWEST_ROWS 128
 
 typedef struct head {
     pl_unit unit;
