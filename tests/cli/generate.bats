@@ -19,8 +19,7 @@ written() {
 
 # field NAME: of each line.
 field() {
-    python3 -c 'import json, sys
-for line in open("lines"): print(json.dumps(json.loads(line)[sys.argv[1]]))' "$1"
+    sed -nE 's/.*[{,]"'"$1"'":("(\\.|[^"\\])*"|[^,}]*)[,}].*/\1/p' lines
 }
 
 # wrong MESSAGE ARGUMENTS: nothing on standard output, and one sentence on standard error.
