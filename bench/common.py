@@ -38,6 +38,11 @@ def machine():
     return f"{model}, {os.cpu_count()} CPUs, {gib:.0f} GiB, {'+'.join(flags)}"
 
 
+def held_back(w):
+    """The environment in which oneDNN, and plait with it, use no more of the processor than the workload says."""
+    return {"ONEDNN_MAX_CPU_ISA": w["isa"]} if w and w.get("isa") else {}
+
+
 def busy_seconds():
     """Of all processors, since the machine started: what is neither idle nor waiting."""
     with open("/proc/stat", encoding="utf-8") as lines:
@@ -113,7 +118,7 @@ class Bench:
         output = self.path("out")
         shutil.rmtree(output, ignore_errors=True)
         command = [self.plait, "train", *self.train_arguments(w), "--train.steps", str(steps), "--output", output, *more]
-        return self.run([command], os.path.join(output, "metrics.jsonl"), [environment or {}], watch)
+        return self.run([command], os.path.join(output, "metrics.jsonl"), [held_back(w) | (environment or {})], watch)
 
     def peer_environment(self, preload=True):
         offline = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
@@ -162,9 +167,10 @@ class Bench:
         with open(self.path("log"), encoding="utf-8") as lines:
             return lines.read()
 
-    def origin(self, versions=None):
+    def origin(self, versions=None, w=None):
         """The columns that say where and of what a row was measured."""
-        return {"machine": self.machine, "versions": versions or self.compiler, "commit": self.commit,
+        held = f", held to {w['isa']}" if held_back(w) else ""
+        return {"machine": self.machine + held, "versions": versions or self.compiler, "commit": self.commit,
                 "date": datetime.date.today().isoformat()}
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """A workload of workloads.py by transformers and PEFT: by a loop of its own, as fast as they go (fused AdamW, sdpa, autocast
-for bf16), or by transformers' Trainer, as most people use them.
+for bf16), the same with torch.compile, or by transformers' Trainer, as most people use them.
 
-    peer.py WORKLOAD MODEL_FOLDER ROWS.jsonl STEPS OUT.jsonl peer|trainer
+    peer.py WORKLOAD MODEL_FOLDER ROWS.jsonl STEPS OUT.jsonl peer|compiled|trainer
 
 Writes a line of JSON for each step, as metrics.jsonl has them, and one at the end with the versions."""
 import json
@@ -91,7 +91,10 @@ def main():
     w = WORKLOADS[name]
     with open(data, encoding="utf-8") as lines:
         rows = [json.loads(line)["input_ids"] for line in lines]
-    (by_trainer if how == "trainer" else loop)(w, model_for(w, folder), rows, int(steps), out)
+    model = model_for(w, folder)
+    if how == "compiled":
+        model.compile()
+    (by_trainer if how == "trainer" else loop)(w, model, rows, int(steps), out)
     tell(out, versions=f"torch {torch.__version__}, transformers {transformers.__version__}")
 
 

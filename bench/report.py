@@ -14,7 +14,7 @@ from phases import PHASES
 END = "<!-- end of table -->"
 # What a row of several processes is set beside: that of the peer which shares out as much.
 RANKS_PEERS = {"plait-ddp": ("torch-ddp",), "plait-zero2": ("deepspeed-zero2",), "plait-zero3": ("torch-fsdp2", "deepspeed-zero3")}
-PEERS = {"peer": "PyTorch", "trainer": "transformers' Trainer"}
+PEERS = {"peer": "PyTorch", "compiled": "torch.compile", "trainer": "transformers' Trainer"}
 WRITERS = {"plait": "plait", "peer": "transformers, growing cache", "peer-static": "transformers, static cache"}
 COLORS = {"plait": "#1f6f8b", "peer": "#c9c9c9"}
 BAR, GAP, LEFT, WIDTH = 14, 16, 210, 330

@@ -11,7 +11,7 @@ import os
 import statistics
 import subprocess
 
-from common import HERE, WARM_UP, Bench, Failed, Table, arguments, chosen, each
+from common import HERE, WARM_UP, Bench, Failed, Table, arguments, chosen, each, held_back
 from workloads import WORKLOADS, lengths
 
 COLUMNS = ["case", "program", "steps", "step_s_min", "step_s_med", "tokens_per_s", "floor_share", "floor_s", "gflop",
@@ -21,21 +21,32 @@ REAL = "smollm2-135m"  # whose weights --model gives
 
 
 class StepsBench(Bench):
+    compiled = set()  # workloads that torch.compile has met
+
     def folder(self, w):
         return self.args.model or super().folder(w)
 
-    def floor(self, w, environment=None):
+    def floor(self, w, more=None):
         command = [os.path.join(self.args.build, "bench_floor"), self.config(w), w["method"], w["precision"], str(w["rows"]),
                    str(round(statistics.mean(lengths(w, 128)))), str(w["rank"]), w["targets"], str(w["recompute"]).lower(), str(self.args.passes)]
-        environment = os.environ | (environment or {})
+        environment = os.environ | held_back(w) | (more or {})
         return json.loads(subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout)
 
     def peer(self, program, name, w, steps):
-        """Returns its run and its versions. The Trainer runs as its users run it, without another allocator."""
+        """Returns its run and its versions. The Trainer runs as its users run it, without another allocator. What is compiled
+        runs once before it counts, so that neither time nor memory are the compiler's."""
         lines = self.path("peer.jsonl")
-        command = [self.args.peer_python, os.path.join(HERE, "peer.py"), name, self.folder(w), self.data(w), str(steps), lines, program]
-        run = self.run([command], lines, [self.peer_environment(preload=program == "peer")])
-        return run, run.lines.pop()["versions"]
+        environment = self.peer_environment(preload=program != "trainer") | {"TORCHINDUCTOR_CACHE_DIR": self.path("inductor")}
+
+        def run(steps):
+            command = [self.args.peer_python, os.path.join(HERE, "peer.py"), name, self.folder(w), self.data(w), str(steps), lines, program]
+            return self.run([command], lines, [environment])
+
+        if program == "compiled" and name not in self.compiled:
+            run(WARM_UP)
+            self.compiled.add(name)
+        found = run(steps)
+        return found, found.lines.pop()["versions"]
 
     def measure(self, name, w):
         """Rounds of all programs, and a row for each."""
@@ -64,7 +75,7 @@ class StepsBench(Bench):
                    "planned_mib": f"{max(line['peak_bytes'] for line in lines) / 2**20:.0f}" if program == "plait" else "",
                    "first_step_s": f"{statistics.median(run.first_s for run in found):.2f}", "loss": f"{lines[-1]['loss']:.5f}",
                    "others_cpu": f"{statistics.median(run.others_cpu for run in found):.2f}",
-                   "threads": os.environ.get("OMP_NUM_THREADS", os.cpu_count())} | self.origin(versions[program])
+                   "threads": os.environ.get("OMP_NUM_THREADS", os.cpu_count())} | self.origin(versions[program], w)
 
 
 def show(row):

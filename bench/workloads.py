@@ -19,7 +19,7 @@ MODELS = {
 
 # rows: sequences of a step; length: tokens of each, or MIXED; targets: all (linear layers) or qv; peers: see peer.py.
 MIXED = 0
-LOOP, TRAINER = ("peer",), ("peer", "trainer")
+LOOP, TRAINER = ("peer", "compiled"), ("peer", "compiled", "trainer")
 FIELDS = ("model", "method", "precision", "rows", "length", "rank", "targets", "recompute", "peers")
 WORKLOADS = {name: dict(zip(FIELDS, values)) for name, values in {
     "w1-full-f32": ("smollm2-135m", "full", "f32", 4, 512, 0, "all", False, LOOP),
@@ -36,6 +36,9 @@ WORKLOADS = {name: dict(zip(FIELDS, values)) for name, values in {
     "w4-lora-bf16-4096": ("smollm2-135m", "lora", "bf16", 1, 4096, 16, "all", False, ()),
     "w4-lora-bf16-8x512": ("smollm2-135m", "lora", "bf16", 8, 512, 16, "all", False, ()),
 }.items()}
+# As on processors without AMX: oneDNN and plait's own kernels are held back.
+for name in ("w1-full-bf16", "w1-lora-bf16"):
+    WORKLOADS[name + "-avx512"] = WORKLOADS[name] | {"isa": "AVX512_CORE_BF16", "peers": ()}
 
 
 def lengths(w, count):

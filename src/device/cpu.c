@@ -127,9 +127,11 @@ static const pl_device_ops *best_level(void)
     bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
               __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
               __builtin_cpu_supports("avx512vl");
-    if (v4 && has_amx()) return &pl_cpu_ops_amx;
-    if (v4) return &pl_cpu_ops_v4;
-    if (v3) return &pl_cpu_ops_v3;
+    bool amx = v4 && has_amx(); /* asks leave for it, before oneDNN looks */
+    pl_isa isa = pl_onednn_isa();
+    if (amx && isa >= PL_ISA_AMX) return &pl_cpu_ops_amx;
+    if (v4 && isa >= PL_ISA_AVX512) return &pl_cpu_ops_v4;
+    if (v3 && isa >= PL_ISA_AVX2) return &pl_cpu_ops_v3;
 #endif
     return &pl_cpu_ops_base;
 }

@@ -95,14 +95,27 @@ void pl_onednn_close(pl_onednn *o)
     free(o);
 }
 
+pl_isa pl_onednn_isa(void)
+{
+    static const struct {
+        unsigned bits;
+        pl_isa isa;
+    } known[] = {{dnnl_cpu_isa_avx512_core_amx, PL_ISA_AMX}, {dnnl_cpu_isa_avx512_core_bf16, PL_ISA_AVX512_BF16},
+        {dnnl_cpu_isa_avx512_core, PL_ISA_AVX512}, {dnnl_cpu_isa_avx2, PL_ISA_AVX2}};
+    unsigned has = (unsigned)dnnl_get_effective_cpu_isa();
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if ((has & known[i].bits) == known[i].bits) return known[i].isa;
+    }
+    return PL_ISA_BASE;
+}
+
 bool pl_onednn_has_bf16(void)
 {
-    dnnl_cpu_isa_t isa = dnnl_get_effective_cpu_isa();
-    bool bf16 = ((unsigned)isa & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
-#if !defined __x86_64__
-    bf16 = true; /* Arm: oneDNN decides */
+#if defined __x86_64__
+    return pl_onednn_isa() >= PL_ISA_AVX512_BF16;
+#else
+    return true; /* Arm: oneDNN decides */
 #endif
-    return bf16;
 }
 
 static form form_of(const pl_gemm_args *args)
