@@ -57,8 +57,9 @@ static void *keep_moving(void *user)
             pthread_cond_wait(&w->begun, &w->lock);
             continue;
         }
-        int ignored; /* any question moves everything */
-        MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &ignored, MPI_STATUS_IGNORE);
+        /* A question about other processes moves everything; one about this process alone, nothing. */
+        int ignored;
+        MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &ignored, MPI_STATUS_IGNORE);
         pthread_mutex_unlock(&w->lock);
         sleep_us(ASK_EVERY);
         pthread_mutex_lock(&w->lock);

@@ -6,10 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "comm/collective.h"
 #include "comm/grid.h"
 
@@ -291,6 +293,27 @@ static void goes_on_aside(void **state)
     free(colors);
 }
 
+/* A large message comes while nobody asks for it. */
+static void comes_unasked(void **state)
+{
+    (void)state;
+    if (world->size == 1) return;
+    size_t bytes = (size_t)8 << 20;
+    char *out = malloc(bytes);
+    volatile char *in = calloc(bytes, 1);
+    pl_transfer t = {0};
+    memset(out, 1, bytes);
+    OK(pl_comm_receive(&err, world, &t, (world->rank + world->size - 1) % world->size, (char *)in, (int64_t)bytes));
+    OK(pl_comm_send(&err, world, &t, (world->rank + 1) % world->size, out, (int64_t)bytes, PL_TRAFFIC_CONTROL));
+    double begin = pl_clock();
+    while (!in[bytes - 1] && pl_clock() - begin < 20) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    assert_int_equal(in[bytes - 1], 1);
+    OK(pl_comm_wait(&err, world, &t));
+    pl_transfer_close(&t);
+    free((char *)in);
+    free(out);
+}
+
 static void host_calls(void **state)
 {
     (void)state;
@@ -441,6 +464,7 @@ int main(void)
         cmocka_unit_test(at_once),
         cmocka_unit_test(gather_in_pieces),
         cmocka_unit_test(goes_on_aside),
+        cmocka_unit_test(comes_unasked),
         cmocka_unit_test(agreement),
         cmocka_unit_test(grid),
         cmocka_unit_test(dry_counts_the_same),
