@@ -165,7 +165,7 @@ static int call_adamw(pl_run *run, const pl_tensor *t)
                              .g = t[1],
                              .m = t[2],
                              .v = t[3],
-                             .copy = t[4],
+                             .rest = t[4],
                              .lr = 1e-3,
                              .beta1 = 0.9,
                              .beta2 = 0.95,
@@ -179,7 +179,7 @@ static int call_sgd(pl_run *run, const pl_tensor *t)
 {
     return pl_sgd(run,
         (pl_sgd_args){
-            .w = t[0], .g = t[1], .m = t[2], .copy = t[3], .lr = 1e-3, .momentum = 0.9, .grad_scale = 1, .step = 3});
+            .w = t[0], .g = t[1], .m = t[2], .rest = t[3], .lr = 1e-3, .momentum = 0.9, .grad_scale = 1, .step = 3});
 }
 
 static int call_gemm(pl_run *run, const pl_tensor *t)
@@ -276,8 +276,8 @@ static const bench benches[] = {
     {"embed_backward", "T x H", {{PL_F32, V, H, 0}, {X, T, H, 0}, {PL_I32, T, 0, V}}, call_embed_backward, false},
     {"dropout", "T x H", {{X, T, H, 0}, {X, T, H, 0}}, call_dropout, false},
     {"adamw", "16M", {{PL_F32, N, 0, 0}, {PL_F32, N, 0, 0}, {PL_F32, N, 0, 0}, {PL_F32, N, 0, 0}}, call_adamw, true},
-    {"adamw + copy", "16M",
-        {{PL_F32, N, 0, 0}, {PL_F32, N, 0, 0}, {PL_F32, N, 0, 0}, {PL_F32, N, 0, 0}, {PL_BF16, N, 0, 0}}, call_adamw,
+    {"adamw bf16 + rest", "16M",
+        {{PL_BF16, N, 0, 0}, {PL_F32, N, 0, 0}, {PL_F32, N, 0, 0}, {PL_F32, N, 0, 0}, {PL_I16, N, 0, 0}}, call_adamw,
         true},
     {"sgd momentum", "16M", {{PL_F32, N, 0, 0}, {PL_F32, N, 0, 0}, {PL_F32, N, 0, 0}}, call_sgd, true},
     {"gemm forward", "T x H x H", {{X, T, H, 0}, {X, T, H, 0}, {X, H, H, 0}}, call_gemm, false},
