@@ -13,7 +13,7 @@ static const pl_tensor none = {0};
 /* Elements of a chunk of logits. A trained head wants long products for its weight's gradient; a frozen one little
  * memory. */
 #define CHUNK_TRAINED ((int64_t)1 << 24)
-#define CHUNK_FROZEN ((int64_t)1 << 23)
+#define CHUNK_FROZEN ((int64_t)1 << 22)
 /* The head's weight goes through the caches once for each chunk, so there are few, however large the vocabulary is. */
 #define FEWEST_ROWS 128
 
@@ -70,19 +70,22 @@ static int chunk_loss(pl_run *run, const head *h, pl_pass *pass, pl_tensor z, pl
     return 0;
 }
 
-/* p [T, E] is what the logits are made from. Writes pass->loss_sum and, in training, saved->dp. */
-static int loss_of(pl_run *run, const head *h, pl_pass *pass, head_saved *saved, pl_tensor p)
+/* p [T, E] is what the logits are made from, and [T + 1, E] of memory if `own`. Writes pass->loss_sum and, in training,
+   saved->dp. What has been read makes room: the trained rows lie where dp comes to, their gradients where p was. */
+static int loss_of(pl_run *run, const head *h, pl_pass *pass, head_saved *saved, pl_tensor p, bool own)
 {
     int64_t tokens = p.shape[0], trained = pass->batch->ntargets, chunk = chunk_rows(h, tokens);
     pl_tensor rows, drows = none, losses, z;
     if (pass->training) PL_TRY(pl_stack_push(run->err, pass->saved, p.dtype, 2, p.shape, &saved->dp));
     int64_t mark = pl_stack_mark(run->work);
     /* Everything is as large as T asks, whatever part of it is trained: memory then follows from T alone. */
-    PL_TRY(pl_stack_push(run->err, run->work, p.dtype, 2, p.shape, &rows));
+    rows = saved->dp;
+    if (!pass->training) PL_TRY(pl_stack_push(run->err, run->work, p.dtype, 2, p.shape, &rows));
     PL_TRY(pl_stack_push(run->err, run->work, PL_F32, 1, &tokens, &losses));
     if (pass->training) {
         int64_t shape[] = {tokens + 1, p.shape[1]};
-        PL_TRY(pl_stack_push(run->err, run->work, p.dtype, 2, shape, &drows));
+        drows = pl_tensor_2d(p.data, p.dtype, shape[0], shape[1]);
+        if (!own) PL_TRY(pl_stack_push(run->err, run->work, p.dtype, 2, shape, &drows));
     }
     PL_TRY(pl_stack_push(run->err, run->work, PL_F32, 2, (int64_t[]){chunk, h->arch->vocab}, &z));
     PL_TRY(pl_embed(run, (pl_embed_args){.y = pl_tensor_rows(rows, 0, trained),
@@ -123,17 +126,26 @@ static int logits_of(pl_run *run, const head *h, pl_pass *pass, pl_tensor p)
     return 0;
 }
 
-/* p: what the logits are made from, on run->work, or x itself. n: the normed x before OPT's projection. */
+/* [T + 1, width] on run->work, of which *out is the first T. */
+static int push_with_spare(pl_run *run, pl_tensor x, int64_t width, pl_tensor *out)
+{
+    PL_TRY(pl_stack_push(run->err, run->work, x.dtype, 2, (int64_t[]){x.shape[0] + 1, width}, out));
+    *out = pl_tensor_rows(*out, 0, x.shape[0]);
+    return 0;
+}
+
+/* p: what the logits are made from, on run->work with a row to spare, or x itself. n: the normed x before OPT's
+ * projection. */
 static int inputs(pl_run *run, const head *h, pl_pass *pass, head_saved *saved, pl_tensor x, pl_tensor *p)
 {
     *p = x;
     if (h->norm.present) {
-        PL_TRY(pl_stack_push(run->err, run->work, x.dtype, 2, x.shape, p));
+        PL_TRY(push_with_spare(run, x, x.shape[1], p));
         PL_TRY(pl_norm_forward(run, &h->norm, pass, &saved->norm, *p, x, none));
     }
     if (!h->project) return 0;
     pl_tensor n = *p;
-    PL_TRY(pl_stack_push(run->err, run->work, x.dtype, 2, (int64_t[]){x.shape[0], h->arch->embed_dim}, p));
+    PL_TRY(push_with_spare(run, x, h->arch->embed_dim, p));
     return pl_linear_forward(run, h->project, pass, &saved->project, *p, n);
 }
 
@@ -145,7 +157,8 @@ static int head_forward(pl_run *run, pl_unit *unit, pl_pass *pass, void *record,
     int64_t mark = pl_stack_mark(run->work);
     pl_tensor p;
     PL_TRY(inputs(run, h, pass, saved, x, &p));
-    PL_TRY(pl_tensor_none(pass->logits) ? loss_of(run, h, pass, saved, p) : logits_of(run, h, pass, p));
+    bool own = h->norm.present || h->project;
+    PL_TRY(pl_tensor_none(pass->logits) ? loss_of(run, h, pass, saved, p, own) : logits_of(run, h, pass, p));
     pl_stack_pop(run->work, mark);
     return 0;
 }
