@@ -3,7 +3,7 @@
 
 #include "api/prompts.h"
 
-/* A prompt is read in parts of so many tokens, which bounds the memory that it takes. */
+/* Prompts are read in passes of so many tokens, which bounds the memory that they take. */
 #define CHUNK 512
 
 /* One text on its way to the sink. */
@@ -145,15 +145,28 @@ static int plan_step(pl_error *err, const pl_generation *g, const int64_t *rows,
     return 0;
 }
 
-/* The last part of the longest prompt. */
-static int plan_prompt(pl_error *err, const pl_generation *g, int64_t rows, pl_batch *batch)
+static int64_t longest_of(const pl_prompt *prompts, int64_t count)
+{
+    int64_t longest = 1;
+    for (int64_t i = 0; i < count; i++) longest = prompts[i].count > longest ? prompts[i].count : longest;
+    return longest;
+}
+
+/* Prompts as long as the longest, as many as are read in one pass; the first stands for the last part of one too. */
+static int plan_prompts(pl_error *err, const pl_generation *g, int64_t rows, pl_batch *batch)
 {
     int32_t *zeros;
-    PL_TRY(pl_batch_open(err, batch, g->chunk, 1));
+    int rc = 0;
+    PL_TRY(pl_batch_open(err, batch, g->together, g->batch));
     PL_TRY(pl_calloc(err, (size_t)g->chunk, sizeof *zeros, &zeros));
-    int rc = pl_batch_append(err, batch, zeros, NULL, g->chunk);
-    free(zeros);
+    while (batch->tokens < g->together) {
+        int64_t left = g->together - batch->tokens;
+        PL_GO(done, pl_batch_append(err, batch, zeros, NULL, left < g->chunk ? left : g->chunk));
+        batch->sequences[batch->nsequences - 1].k_begin = 0;
+    }
     batch->sequences[0].k_len = rows;
+done:
+    free(zeros);
     return rc;
 }
 
@@ -165,10 +178,11 @@ static int start(pl_error *err, pl_session *s, const pl_generation *g)
     int rc;
     PL_GO(done, pl_generation_rows(err, g, rows));
     for (int i = 0; i < g->batch; i++) all += rows[i];
-    PL_GO(done, plan_prompt(err, g, rows[0], &planned[0]));
+    PL_GO(done, plan_prompts(err, g, rows[0], &planned[0]));
     PL_GO(done, plan_step(err, g, rows, &planned[1]));
-    pl_work work = {
-        .capacity = {.tokens = g->chunk > g->batch ? g->chunk : g->batch, .max_length = rows[0], .sequences = g->batch},
+    pl_work work = {.capacity = {.tokens = g->together > g->batch ? g->together : g->batch,
+                        .max_length = rows[0],
+                        .sequences = g->batch},
         .batches = planned,
         .nbatches = PL_COUNT(planned),
         .cache_rows = all,
@@ -182,14 +196,17 @@ done:
 }
 
 static pl_generation generation_of(
-    const pl_config *c, const pl_arch *a, const pl_prompt *prompts, int64_t count, generating *user)
+    const pl_config *c, const pl_session *s, const pl_prompt *prompts, int64_t count, generating *user)
 {
-    int64_t longest = 1;
-    for (int64_t i = 0; i < count; i++) longest = prompts[i].count > longest ? prompts[i].count : longest;
+    const pl_arch *a = &s->model->arch;
+    int64_t longest = longest_of(prompts, count), batch = c->generate.batch < count ? c->generate.batch : count;
+    int64_t chunk = longest < CHUNK ? longest : CHUNK, together = batch * chunk < CHUNK ? batch * chunk : CHUNK;
+    bool joins = s->device->ops->gemm_alike_rows(s->device, s->model->dtype) <= chunk;
     return (pl_generation){.prompts = prompts,
         .nprompts = count,
-        .batch = (int)(c->generate.batch < count ? c->generate.batch : count),
-        .chunk = longest < CHUNK ? longest : CHUNK,
+        .batch = (int)batch,
+        .chunk = chunk,
+        .together = joins ? together : chunk,
         .stops = a->eos_tokens,
         .nstops = a->neos,
         .sampling = {.greedy = c->generate.greedy,
@@ -279,7 +296,7 @@ int pl_generate_texts(
     PL_GO(done, pl_calloc(err, list.count, sizeof *prompts, &prompts));
     PL_GO(done, room(err, log, config, &s->model->arch, &list, prompts));
     PL_GO(done, open_tellings(err, &list, &g));
-    pl_generation generation = generation_of(config, &s->model->arch, prompts, g.count, &g);
+    pl_generation generation = generation_of(config, s, prompts, g.count, &g);
     PL_GO(done, start(err, s, &generation));
     rc = write(err, s, &g, &generation, result);
 done:

@@ -51,6 +51,7 @@ int PL_CPU(soften)(pl_device *device, pl_error *err, pl_tensor y, float scale, f
 int PL_CPU(count_nonfinite)(pl_device *device, pl_error *err, int64_t *out, pl_tensor x);
 int PL_CPU(gemm)(pl_device *device, pl_error *err, const pl_gemm_args *args, void *scratch);
 int64_t PL_CPU(gemm_scratch)(pl_device *device, pl_error *err, const pl_gemm_args *args);
+int64_t PL_CPU(gemm_alike_rows)(pl_device *device, pl_dtype dtype);
 int PL_CPU(norm)(pl_device *device, pl_error *err, const pl_norm_args *args);
 int PL_CPU(norm_backward)(pl_device *device, pl_error *err, const pl_norm_backward_args *args, void *scratch);
 int64_t PL_CPU(norm_backward_scratch)(pl_device *device, const pl_norm_backward_args *args);

@@ -96,6 +96,18 @@ int64_t PL_CPU(gemm_scratch)(pl_device *device, pl_error *err, const pl_gemm_arg
     return wide < 0 || wide > thin ? wide : thin;
 }
 
+/* On AMX the order of a sum follows from its length; the other kernels are chosen by the number of rows, and oneDNN's
+   ways are its own. */
+int64_t PL_CPU(gemm_alike_rows)(pl_device *device, pl_dtype dtype)
+{
+    (void)device;
+#ifdef __AMX_BF16__
+    if (dtype == PL_BF16) return PL_THIN_ROWS + 1;
+#endif
+    (void)dtype;
+    return INT64_MAX;
+}
+
 /* A sum of no products: the bias or nothing. */
 static int empty(pl_device *device, pl_error *err, const pl_gemm_args *args)
 {

@@ -24,6 +24,7 @@ const pl_device_ops PL_CPU(ops) = {
     .count_nonfinite = PL_CPU(count_nonfinite),
     .gemm = PL_CPU(gemm),
     .gemm_scratch = PL_CPU(gemm_scratch),
+    .gemm_alike_rows = PL_CPU(gemm_alike_rows),
     .norm = PL_CPU(norm),
     .norm_backward = PL_CPU(norm_backward),
     .norm_backward_scratch = PL_CPU(norm_backward_scratch),

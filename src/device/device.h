@@ -219,6 +219,9 @@ typedef struct pl_device_ops {
 
     int (*gemm)(pl_device *, pl_error *, const pl_gemm_args *, void *scratch);
     int64_t (*gemm_scratch)(pl_device *, pl_error *, const pl_gemm_args *); /* < 0: an error */
+    /* From so many rows of a on, a row of a product with b is the same to the bit whatever other rows there are:
+       products of operands of this dtype. INT64_MAX: nobody knows. */
+    int64_t (*gemm_alike_rows)(pl_device *, pl_dtype);
     int (*norm)(pl_device *, pl_error *, const pl_norm_args *);
     int (*norm_backward)(pl_device *, pl_error *, const pl_norm_backward_args *, void *scratch);
     int64_t (*norm_backward_scratch)(pl_device *, const pl_norm_backward_args *);

@@ -200,6 +200,12 @@ static int64_t dry_gemm_scratch(pl_device *device, pl_error *err, const pl_gemm_
     return twin->ops->gemm_scratch(twin, err, args);
 }
 
+static int64_t dry_gemm_alike_rows(pl_device *device, pl_dtype dtype)
+{
+    pl_device *twin = ((dry *)device)->twin;
+    return twin->ops->gemm_alike_rows(twin, dtype);
+}
+
 static int dry_norm(pl_device *device, pl_error *err, const pl_norm_args *args)
 {
     (void)device;
@@ -360,6 +366,7 @@ static const pl_device_ops dry_ops = {
     .count_nonfinite = dry_count_nonfinite,
     .gemm = dry_gemm,
     .gemm_scratch = dry_gemm_scratch,
+    .gemm_alike_rows = dry_gemm_alike_rows,
     .norm = dry_norm,
     .norm_backward = dry_norm_backward,
     .norm_backward_scratch = dry_norm_backward_scratch,

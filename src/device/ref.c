@@ -182,6 +182,13 @@ static int64_t no_column_sums_scratch(pl_device *device, pl_tensor x)
     return 0;
 }
 
+static int64_t all_gemm_rows(pl_device *device, pl_dtype dtype)
+{
+    (void)device;
+    (void)dtype;
+    return 1;
+}
+
 static int64_t no_gemm_scratch(pl_device *device, pl_error *err, const pl_gemm_args *args)
 {
     (void)device;
@@ -235,6 +242,7 @@ static const pl_device_ops ref_ops = {
     .count_nonfinite = pl_ref_count_nonfinite,
     .gemm = pl_ref_gemm,
     .gemm_scratch = no_gemm_scratch,
+    .gemm_alike_rows = all_gemm_rows,
     .norm = pl_ref_norm,
     .norm_backward = pl_ref_norm_backward,
     .norm_backward_scratch = no_norm_scratch,

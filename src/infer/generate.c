@@ -32,7 +32,8 @@ typedef struct writing {
     place **taken;   /* [batch]: whose next token is being made */
     int64_t next;    /* prompt that has no place yet */
     int64_t step;
-    bool over; /* nobody wants more */
+    int64_t alike; /* texts of so many tokens are read with others to the bit as alone */
+    bool over;     /* nobody wants more */
 } writing;
 
 static int64_t need(const pl_prompt *p)
@@ -162,10 +163,51 @@ static int read_alone(pl_error *err, writing *w, place *p)
     return choose(err, w, p, w->logits);
 }
 
-/* A prompt, or a text that begins anew, is read alone: its products then do not depend on what is beside it. */
-static bool reads_alone(const place *p)
+/* A prompt, or a text that begins anew. */
+static bool is_read(const place *p)
 {
     return p->prompt && (p->written == 0 || p->length - p->cached > 1);
+}
+
+/* Chooses the next token of each text of a batch. */
+static int choose_all(pl_error *err, writing *w, int n)
+{
+    PL_TRY(pl_engine_logits(w->engine, &w->batch, w->last, n, w->logits));
+    for (int i = 0; i < n && !w->over; i++) {
+        PL_TRY(choose(err, w, w->taken[i], w->logits + (int64_t)i * w->arch->vocab));
+    }
+    return 0;
+}
+
+/* Whether all of a text is read in one pass, and in this one. */
+static bool joins(const writing *w, const place *p, int n)
+{
+    if (p->cached > 0 || p->length < w->alike || p->length > w->g->chunk) return false;
+    if (w->batch.tokens + p->length > w->g->together) return false;
+    return n == 0 || same_ropes(w->arch, w->taken[0]->length, p->length);
+}
+
+/* Reads what is still to be read, as much as goes in one pass, and else a text alone: then its products do not depend
+   on what is beside it. False: nothing is left to read. */
+static int read_some(pl_error *err, writing *w, bool *some)
+{
+    place *alone = NULL;
+    int n = 0;
+    pl_batch_clear(&w->batch);
+    for (int i = 0; i < w->g->batch; i++) {
+        place *p = &w->places[i];
+        if (!is_read(p)) continue;
+        if (!joins(w, p, n)) {
+            if (!alone) alone = p;
+            continue;
+        }
+        PL_TRY(take(err, w, p, p->length));
+        w->last[n] = (int32_t)(w->batch.tokens - 1);
+        w->taken[n++] = p;
+    }
+    *some = n > 0 || alone;
+    if (n > 0) return choose_all(err, w, n);
+    return alone ? read_alone(err, w, alone) : 0;
 }
 
 /* One more token of each text of this step that is left, as far as the same frequencies hold for them. False: none is
@@ -176,7 +218,7 @@ static int write_some(pl_error *err, writing *w, bool *some)
     pl_batch_clear(&w->batch);
     for (int i = 0; i < w->g->batch; i++) {
         place *p = &w->places[i];
-        if (!p->prompt || p->step == w->step || reads_alone(p)) continue;
+        if (!p->prompt || p->step == w->step || is_read(p)) continue;
         if (n > 0 && !same_ropes(w->arch, w->taken[0]->length, p->length)) continue;
         PL_TRY(take(err, w, p, 1));
         p->step = w->step;
@@ -185,22 +227,15 @@ static int write_some(pl_error *err, writing *w, bool *some)
     }
     *some = n > 0;
     if (n == 0) return 0;
-    PL_TRY(pl_engine_logits(w->engine, &w->batch, w->last, n, w->logits));
-    for (int i = 0; i < n && !w->over; i++) {
-        PL_TRY(choose(err, w, w->taken[i], w->logits + (int64_t)i * w->arch->vocab));
-    }
-    return 0;
+    return choose_all(err, w, n);
 }
 
 /* Reads until no place is free that a prompt waits for, for a text may end with its first token. */
 static int read_prompts(pl_error *err, writing *w)
 {
-    admit(w);
-    for (int i = 0; i < w->g->batch && !w->over; i++) {
-        if (!reads_alone(&w->places[i])) continue;
-        PL_TRY(read_alone(err, w, &w->places[i]));
+    for (bool some = true; some && !w->over;) {
         admit(w);
-        i = -1;
+        PL_TRY(read_some(err, w, &some));
     }
     return 0;
 }
@@ -252,9 +287,11 @@ int pl_generate(
     pl_error *err, pl_engine *engine, const pl_model *model, const pl_generation *g, pl_generation_time *time)
 {
     writing w = {.engine = engine, .arch = &model->arch, .g = g};
-    int64_t tokens = g->chunk > g->batch ? g->chunk : g->batch;
+    pl_device *device = pl_engine_run(engine)->device;
+    int64_t tokens = g->together > g->batch ? g->together : g->batch;
     int rc;
     *time = (pl_generation_time){0};
+    w.alike = device->ops->gemm_alike_rows(device, model->dtype);
     PL_GO(done, pl_batch_open(err, &w.batch, tokens, g->batch));
     PL_GO(done, pl_sampler_open(err, &g->sampling, model->arch.vocab, &w.sampler));
     PL_GO(done, pl_calloc(err, (size_t)(g->batch * model->arch.vocab), sizeof *w.logits, &w.logits));

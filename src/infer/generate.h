@@ -17,7 +17,9 @@ typedef struct pl_generation {
     const pl_prompt *prompts;
     int64_t nprompts; /* >= 1 */
     int batch;        /* texts that are written at once, 1..nprompts: the engine's capacity in sequences */
-    int64_t chunk;    /* tokens of a prompt that are read at once; the engine's capacity has this and `batch` */
+    int64_t chunk;    /* tokens of a prompt that are read at once */
+    int64_t
+        together; /* >= chunk: tokens of prompts that are read at once; the engine's capacity has this and `batch` */
     const int64_t *stops;
     int nstops; /* tokens that end a text; they are not given to `token` */
     pl_sampling sampling;
@@ -34,7 +36,8 @@ typedef struct pl_generation_time {
 int pl_generation_rows(pl_error *err, const pl_generation *g, int64_t *rows);
 
 /* The engine was opened for inference, with as many cache_rows as those together. Tokens of several texts come in turn.
-   A text is the same whatever others are written beside it, to the bit while `batch` is at most 8: products of more
+   Prompts of no more than a chunk are read together where that changes no bit (the device's gemm_alike_rows). A text
+   is the same whatever others are written beside it, to the bit while `batch` is at most 8: products of more
    rows may round otherwise. */
 int pl_generate(
     pl_error *err, pl_engine *engine, const pl_model *model, const pl_generation *g, pl_generation_time *time);

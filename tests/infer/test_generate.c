@@ -28,10 +28,11 @@ typedef struct text {
     bool stopped;
 } text;
 
-/* Prompts are the beginnings of one, of different lengths; so are the most tokens to write. */
+/* Prompts are parts of one, of different lengths; so are the most tokens to write. */
 typedef struct plan {
     int texts, batch;
-    int64_t chunk;
+    int apart;               /* tokens from where one prompt begins to where the next does */
+    int64_t chunk, together; /* together: 0 is as much as chunk */
     int lengths[TEXTS], more[TEXTS];
     int64_t stop; /* -1: none */
     pl_sampling sampling;
@@ -72,6 +73,7 @@ static void generate(const char *name, const plan *p, text *out)
         .nprompts = p->texts,
         .batch = p->batch,
         .chunk = p->chunk,
+        .together = p->together > p->chunk ? p->together : p->chunk,
         .stops = &p->stop,
         .nstops = p->stop >= 0,
         .sampling = p->sampling,
@@ -85,9 +87,9 @@ static void generate(const char *name, const plan *p, text *out)
     golden_open(&g, golden_path(name), golden_path(name),
         &(golden_options){.dtype = p->dtype, .cache_rows = all, .max_length = PROMPT + MORE});
     for (int i = 0; i < p->texts; i++) {
-        prompts[i].tokens = g.batch.ids;
+        prompts[i].tokens = g.batch.ids + i * p->apart;
         out[i] = (text){.n = p->lengths[i]};
-        memcpy(out[i].tokens, g.batch.ids, (size_t)p->lengths[i] * sizeof *out[i].tokens);
+        memcpy(out[i].tokens, prompts[i].tokens, (size_t)p->lengths[i] * sizeof *out[i].tokens);
     }
     pl_generation_time time;
     OK(&g, pl_generate(&g.err, g.engine, g.model, &generation, &time));
@@ -179,6 +181,24 @@ static void written_together_as_alone(void **state)
     check_batches(*state, many(PL_BF16, drawn));
 }
 
+/* Prompts that are longer than thin products are, and some that are not: in passes of several, and of one. */
+static void read_together_as_alone(void **state)
+{
+    plan p = {.texts = 6,
+        .batch = 1,
+        .apart = 1,
+        .chunk = 12,
+        .lengths = {9, 12, 3, 10, 14, 11},
+        .more = {9, 1, 12, 7, 16, 9},
+        .stop = -1,
+        .sampling = drawn,
+        .dtype = PL_BF16};
+    text alone[TEXTS];
+    generate(*state, &p, alone);
+    p.batch = 5;
+    for (p.together = 12; p.together <= 24; p.together += 6) check_same(*state, &p, alone);
+}
+
 /* What is drawn depends on the number of the text, so that the same prompt again is not the same text. */
 static void numbers_tell_texts_apart(void **state)
 {
@@ -233,5 +253,6 @@ int main(void)
         cmocka_unit_test(a_stop_ends_one_text), cmocka_unit_test(whoever_listens_ends_all)};
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     failed += golden_each_model("written as alone", written_together_as_alone);
+    failed += golden_each_model("read as alone", read_together_as_alone);
     return failed + golden_each_model("generation", written_as_by_whole_forwards);
 }
