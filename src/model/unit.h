@@ -22,7 +22,8 @@ typedef struct pl_unit_ops {
        for each forward, in reverse order, with the same x. */
     int (*backward)(pl_run *run, pl_unit *unit, pl_pass *pass, void *record, pl_tensor d, bool need_dx, pl_tensor x);
 
-    bool early_gradients; /* in training its forward adds to gradients already */
+    /* In training its forward adds to gradients already, and its backward reads nothing that it borrows. */
+    bool early_gradients;
 } pl_unit_ops;
 
 /* The first member of each kind of unit. */

@@ -113,9 +113,10 @@ static int open_gradients(pl_store *s, pl_unit *unit)
 
 /* ---- the brackets ---- */
 
-static int make_usable(pl_store *s, pl_unit *unit, bool gradients)
+/* `values`: they are read now; else they are on their way. */
+static int make_usable(pl_store *s, pl_unit *unit, bool values, bool gradients)
 {
-    PL_TRY(end_gather(s, unit));
+    PL_TRY(values ? end_gather(s, unit) : begin_gather(s, &s->units[unit->index]));
     if (gradients) PL_TRY(open_gradients(s, unit));
     pl_store_point(s, unit);
     return 0;
@@ -126,8 +127,12 @@ int pl_store_acquire(pl_store *s, pl_unit *unit, pl_way way)
     const pl_unit_store *u = &s->units[unit->index];
     bool gradients = way == PL_WAY_BACKWARD || (way == PL_WAY_FORWARD && unit->ops->early_gradients);
     if (s->all->size == 1 && s->stage < 3) return 0;
-    for (int i = 0; i < u->lender_count; i++) PL_TRY(make_usable(s, s->model->units[u->lenders[i]], gradients));
-    PL_TRY(make_usable(s, unit, gradients));
+    for (int i = 0; i < u->lender_count; i++) {
+        /* What the backward of a unit with early gradients does not read is read, if at all, by the lender's own. */
+        bool later = way == PL_WAY_BACKWARD && unit->ops->early_gradients && u->lenders[i] >= s->lowest;
+        PL_TRY(make_usable(s, s->model->units[u->lenders[i]], !later, gradients));
+    }
+    PL_TRY(make_usable(s, unit, true, gradients));
     return begin_next(s, unit, way);
 }
 
