@@ -2,7 +2,8 @@
 
    MPI moves messages only while somebody calls it, and its own waiting keeps a core busy, which another process of the
    same machine may need. So nothing here blocks inside MPI: whoever waits asks, and sleeps between its questions
-   (comm.c); and while messages are on their way and the program computes, a thread asks in its place. */
+   (comm.c); and while messages are on their way and the program computes for long without asking, a thread asks in its
+   place. */
 #include "comm/comm.h"
 
 #ifdef PL_HAVE_MPI
@@ -13,10 +14,13 @@
 #    include <time.h>
 
 #    include "base/buf.h"
+#    include "base/clock.h"
 #    include "base/thread.h"
 
-/* Microseconds between two questions of the thread: at 10 GB/s a message of a mebibyte takes 100. */
-#    define ASK_EVERY 100
+/* Seconds for which the program has not asked, and after which the thread does. It takes the core from what computes,
+   so it is for the longest operators only. */
+#    define PATIENCE 2e-3
+#    define LOOK_EVERY 500 /* microseconds */
 
 /* One for all communicators of the process. */
 typedef struct mpi_world {
@@ -24,6 +28,7 @@ typedef struct mpi_world {
     pthread_cond_t begun;
     pthread_t thread;
     size_t on_their_way;
+    double asked; /* when the program last called MPI, by pl_clock */
     bool has_thread, ends, initialized;
 } mpi_world;
 
@@ -59,9 +64,10 @@ static void *keep_moving(void *user)
         }
         /* A question about other processes moves everything; one about this process alone, nothing. */
         int ignored;
-        MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &ignored, MPI_STATUS_IGNORE);
+        if (pl_clock() - w->asked > PATIENCE)
+            MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &ignored, MPI_STATUS_IGNORE);
         pthread_mutex_unlock(&w->lock);
-        sleep_us(ASK_EVERY);
+        sleep_us(LOOK_EVERY);
         pthread_mutex_lock(&w->lock);
     }
     pthread_mutex_unlock(&w->lock);
@@ -80,6 +86,7 @@ static int mpi_send(pl_comm *comm, pl_error *err, int to, const void *data, int6
     pthread_mutex_lock(&c->world->lock);
     int rc = MPI_Isend(data, (int)bytes, MPI_BYTE, to, 0, c->comm, handle);
     if (rc == MPI_SUCCESS) count(c->world, 1);
+    c->world->asked = pl_clock();
     pthread_mutex_unlock(&c->world->lock);
     return check(err, rc, "send");
 }
@@ -101,6 +108,7 @@ static int mpi_test(pl_comm *comm, pl_error *err, void *handles, size_t messages
     pthread_mutex_lock(&w->lock);
     int rc = MPI_Testall((int)messages, handles, &all, MPI_STATUSES_IGNORE);
     if (all || rc != MPI_SUCCESS) w->on_their_way -= messages;
+    w->asked = pl_clock();
     pthread_mutex_unlock(&w->lock);
     *done = all;
     return check(err, rc, "wait for messages");

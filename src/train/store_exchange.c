@@ -162,10 +162,24 @@ static int move_aside(void *user, pl_error *err)
     return rc;
 }
 
+/* Asking after one message moves all of them. */
+static int look_at_gathers(pl_store *s)
+{
+    bool ignored;
+    for (int i = 0; i < s->model->nunits; i++) {
+        pl_collective *gather = &s->units[i].gather;
+        if (gather->comm) return pl_collective_test(s->run, gather, &ignored);
+    }
+    return 0;
+}
+
 static int move_meanwhile(void *user)
 {
     pl_store *s = user;
-    return travels(s) && pl_clock() - s->looked > LOOK_EVERY ? move(s) : 0;
+    if (pl_clock() - s->looked <= LOOK_EVERY) return 0;
+    PL_TRY(travels(s) ? move(s) : look_at_gathers(s));
+    s->looked = pl_clock();
+    return 0;
 }
 
 /* ---- use ---- */
