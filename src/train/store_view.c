@@ -6,7 +6,7 @@
 #include "op/op.h"
 #include "train/store_internal.h"
 
-#define HALVES ((int64_t)1 << 16) /* masters that are read or written at a time where they are split */
+#define HALVES ((int64_t)1 << 14) /* masters that are read or written at a time where they are split */
 
 static const pl_tensor none = {0};
 
