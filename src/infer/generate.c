@@ -288,7 +288,8 @@ int pl_generate(
 {
     writing w = {.engine = engine, .arch = &model->arch, .g = g};
     pl_device *device = pl_engine_run(engine)->device;
-    int64_t tokens = g->together > g->batch ? g->together : g->batch;
+    int64_t tokens = g->chunk > g->batch ? g->chunk : g->batch;
+    if (g->together > tokens) tokens = g->together;
     int rc;
     *time = (pl_generation_time){0};
     w.alike = device->ops->gemm_alike_rows(device, model->dtype);

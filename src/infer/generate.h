@@ -18,7 +18,7 @@ typedef struct pl_generation {
     int64_t nprompts; /* >= 1 */
     int batch;        /* texts that are written at once, 1..nprompts: the engine's capacity in sequences */
     int64_t chunk;    /* tokens of a prompt that are read at once */
-    int64_t together; /* of several prompts, >= chunk; the engine's capacity has these and `batch` */
+    int64_t together; /* of several prompts; 0: each is read alone. The engine's capacity has these and `batch` */
     const int64_t *stops;
     int nstops; /* tokens that end a text; they are not given to `token` */
     pl_sampling sampling;
