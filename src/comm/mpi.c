@@ -78,6 +78,7 @@ static void count(mpi_world *w, size_t more)
 {
     if (w->on_their_way == 0) pthread_cond_signal(&w->begun);
     w->on_their_way += more;
+    w->asked = pl_clock();
 }
 
 static int mpi_send(pl_comm *comm, pl_error *err, int to, const void *data, int64_t bytes, void *handle)
@@ -86,7 +87,6 @@ static int mpi_send(pl_comm *comm, pl_error *err, int to, const void *data, int6
     pthread_mutex_lock(&c->world->lock);
     int rc = MPI_Isend(data, (int)bytes, MPI_BYTE, to, 0, c->comm, handle);
     if (rc == MPI_SUCCESS) count(c->world, 1);
-    c->world->asked = pl_clock();
     pthread_mutex_unlock(&c->world->lock);
     return check(err, rc, "send");
 }
