@@ -76,6 +76,9 @@ int cli_signal(void); /* the one that came, or 0 */
 /* From now on, waiting threads sleep soon while other programs want the cores, unless the environment says how they
    wait (OMP_WAIT_POLICY, GOMP_SPINCOUNT). */
 void cli_give_way(void);
+/* Ends that, and the threads that it holds: the OpenMP runtime takes itself apart when the program exits, and clang's
+   does not bear another thread's team then. */
+void cli_stop_giving_way(void);
 /* OpenBLAS, where it is behind LAPACK, starts its threads when it is loaded, and they look for work for tens of
    milliseconds, on the cores that ours are about to start on. This ends them; it starts them again when it has work. */
 void cli_quiet_blas(void);

@@ -16,9 +16,9 @@
 #include "base/thread.h"
 #include "cli/cli.h"
 
-#define SAMPLE_S 0.05   /* between two looks */
-#define BUSY_SHARE 0.1  /* of the time, in line for a core: others want it */
-#define CALM_SHARE 0.01 /* less than this, for CALM_S: they are gone */
+#define SAMPLE_NS 50000000 /* between two looks */
+#define BUSY_SHARE 0.1     /* of the time, in line for a core: others want it */
+#define CALM_SHARE 0.01    /* less than this, for CALM_S: they are gone */
 #define CALM_S 2.0
 
 /* Idle threads, more than there are cores, as long as `held`. */
@@ -71,12 +71,37 @@ static double stood_in_line(void)
     return told ? (double)waited * 1e-9 : -1;
 }
 
+/* The thread that looks, from cli_give_way to cli_stop_giving_way. */
+static struct watcher {
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t change;
+    bool at_work, ended;
+} watcher = {.lock = PTHREAD_MUTEX_INITIALIZER, .change = PTHREAD_COND_INITIALIZER};
+
+/* Until the next look; false: there is none. */
+static bool wait_for_look(void)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += SAMPLE_NS;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_mutex_lock(&watcher.lock);
+    int rc = 0;
+    while (!watcher.ended && rc == 0) {
+        rc = pthread_cond_clockwait(&watcher.change, &watcher.lock, CLOCK_MONOTONIC, &until);
+    }
+    bool more = !watcher.ended;
+    pthread_mutex_unlock(&watcher.lock);
+    return more;
+}
+
 static void *watch(void *unused)
 {
     team t = {.lock = PTHREAD_MUTEX_INITIALIZER, .change = PTHREAD_COND_INITIALIZER};
     double waited = stood_in_line(), looked = pl_clock(), calm_since = looked;
-    while (waited >= 0) {
-        nanosleep(&(struct timespec){.tv_nsec = (long)(SAMPLE_S * 1e9)}, NULL);
+    while (waited >= 0 && wait_for_look()) {
         double waited_now = stood_in_line(), now = pl_clock(), share = (waited_now - waited) / (now - looked);
         if (share > CALM_SHARE) calm_since = now;
         if (!t.held && share > BUSY_SHARE) take(&t);
@@ -84,6 +109,7 @@ static void *watch(void *unused)
         waited = waited_now;
         looked = now;
     }
+    if (t.held) release(&t);
     return unused;
 }
 
@@ -98,7 +124,17 @@ void cli_quiet_blas(void)
 void cli_give_way(void)
 {
     pl_error ignored = {0};
-    pthread_t thread;
     if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT")) return;
-    if (pl_thread_start(&ignored, "a busy machine", watch, NULL, &thread) == 0) pthread_detach(thread);
+    watcher.at_work = pl_thread_start(&ignored, "a busy machine", watch, NULL, &watcher.thread) == 0;
+}
+
+void cli_stop_giving_way(void)
+{
+    if (!watcher.at_work) return;
+    pthread_mutex_lock(&watcher.lock);
+    watcher.ended = true;
+    pthread_cond_signal(&watcher.change);
+    pthread_mutex_unlock(&watcher.lock);
+    pthread_join(watcher.thread, NULL);
+    watcher.at_work = false;
 }

@@ -61,6 +61,7 @@ static int run_command(pl_error *err, const cli_command *command, int argc, char
     if (rc < 0) goto done;
     if (command->checked) cli_give_way();
     rc = command->main(err, &run);
+    cli_stop_giving_way();
 done:
     cli_close_world(err, command, &run, rc);
     pl_config_close(&run.config);
