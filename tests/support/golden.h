@@ -22,6 +22,7 @@ typedef struct golden {
     pl_engine *engine;
     pl_batch batch;
     bool rounds;
+    int draw;
     float *rounded[512];
     int nrounded;
     double slack; /* what tolerances are multiplied by; 1 after golden_open */
@@ -37,6 +38,7 @@ typedef struct golden_options {
     double dropout; /* of the adapter */
     pl_dtype dtype;
     bool rounded; /* all values are rounded to bf16 first: what a bf16 model begins with, to be computed in f32 */
+    int draw;     /* with `rounded`: not 0, and values are moved at random by up to one rounding before that */
     int recompute;
     uint64_t seed; /* 0: 7 */
     double clip;
