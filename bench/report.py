@@ -3,7 +3,8 @@
 
     report.py FOLDER docs/performance.md docs/performance.svg
 
-FOLDER has the CSV files; a table whose file is not there is left as it is."""
+FOLDER has the CSV files; a table whose file is not there is left as it is. Those of a processor without AMX end in
+-avx512: what is measured on one machine says little beside another."""
 import csv
 import os
 import re
@@ -118,7 +119,7 @@ def generate(rows):
 
 
 TABLES = {"offload": offload, "steps": steps, "ranks": ranks, "phases": phases, "threads": threads, "growth": growth, "start": start,
-          "generate": generate}
+          "generate": generate, "steps-avx512": steps, "ranks-avx512": ranks}
 
 
 def bars(out, x, title, found, field):

@@ -104,16 +104,23 @@ void pl_cpu_destroy(pl_device *device)
 }
 
 #if defined __x86_64__
-/* Whether the processor has bf16 vectors and tiles, and the system saves tiles and lets this process use them (Linux
+static bool has_avx512_bf16(void)
+{
+    enum { AVX512_BF16 = 1 << 5 };
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & AVX512_BF16);
+}
+
+/* Whether the processor has tiles with bf16, and the system saves tiles and lets this process use them (Linux
    5.16 and later, by leave that lasts for the process). */
 static bool has_amx(void)
 {
-    enum { AVX512_BF16 = 1 << 5, OSXSAVE = 1 << 27, AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24, SAVES_TILES = 3 << 17 };
+    enum { OSXSAVE = 1 << 27, AMX_BF16 = 1 << 22, BF16_TILE = 1 << 24, SAVES_TILES = 3 << 17 };
     enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
     unsigned a, b, c, d, low, high;
     if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & OSXSAVE)) return false;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & (AMX_BF16 | AMX_TILE)) != (AMX_BF16 | AMX_TILE)) return false;
-    if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a & AVX512_BF16)) return false;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & (AMX_BF16 | BF16_TILE)) != (AMX_BF16 | BF16_TILE))
+        return false;
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     return (low & SAVES_TILES) == SAVES_TILES && syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
 }
@@ -127,9 +134,11 @@ static const pl_device_ops *best_level(void)
     bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
               __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
               __builtin_cpu_supports("avx512vl");
-    bool amx = v4 && has_amx(); /* asks leave for it, before oneDNN looks */
+    bool v4_bf16 = v4 && has_avx512_bf16();
+    bool amx = v4_bf16 && has_amx(); /* asks leave for it, before oneDNN looks */
     pl_isa isa = pl_onednn_isa();
     if (amx && isa >= PL_ISA_AMX) return &pl_cpu_ops_amx;
+    if (v4_bf16 && isa >= PL_ISA_AVX512_BF16) return &pl_cpu_ops_v4_bf16;
     if (v4 && isa >= PL_ISA_AVX512) return &pl_cpu_ops_v4;
     if (v3 && isa >= PL_ISA_AVX2) return &pl_cpu_ops_v3;
 #endif

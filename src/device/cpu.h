@@ -15,7 +15,7 @@ typedef struct pl_cpu {
 
 /* The levels that this build has, best first. */
 #if defined __x86_64__
-#    define PL_CPU_LEVELS(X) X(amx) X(v4) X(v3) X(base)
+#    define PL_CPU_LEVELS(X) X(amx) X(v4_bf16) X(v4) X(v3) X(base)
 #else
 #    define PL_CPU_LEVELS(X) X(base)
 #endif
@@ -69,14 +69,16 @@ int64_t PL_CPU(gemm_thin_scratch)(const pl_gemm_args *args);
 bool PL_CPU(gemm_f32_takes)(const pl_gemm_args *args);
 int PL_CPU(gemm_f32)(pl_device *device, pl_error *err, const pl_gemm_args *args, void *scratch);
 int64_t PL_CPU(gemm_f32_scratch)(pl_device *device, const pl_gemm_args *args);
-#    ifdef __AMX_BF16__ /* of bf16 tensors */
+#    ifdef __AMX_BF16__
 bool PL_CPU(gemm_amx_takes)(const pl_gemm_args *args);
 int PL_CPU(gemm_amx)(pl_device *device, pl_error *err, const pl_gemm_args *args, void *scratch);
 int64_t PL_CPU(gemm_amx_scratch)(pl_device *device, const pl_gemm_args *args);
-void PL_CPU(attention_amx)(pl_device *device, const pl_attention_args *args, void *scratch);
-int64_t PL_CPU(attention_amx_scratch)(pl_device *device, const pl_attention_args *args);
-void PL_CPU(attention_amx_backward)(pl_device *device, const pl_attention_backward_args *args, void *scratch);
-int64_t PL_CPU(attention_amx_backward_scratch)(pl_device *device, const pl_attention_backward_args *args);
+#    endif
+#    ifdef __AVX512BF16__ /* of bf16 tensors */
+void PL_CPU(attention_bf16)(pl_device *device, const pl_attention_args *args, void *scratch);
+int64_t PL_CPU(attention_bf16_scratch)(pl_device *device, const pl_attention_args *args);
+void PL_CPU(attention_bf16_backward)(pl_device *device, const pl_attention_backward_args *args, void *scratch);
+int64_t PL_CPU(attention_bf16_backward_scratch)(pl_device *device, const pl_attention_backward_args *args);
 #    endif
 int PL_CPU(act)(pl_device *device, pl_error *err, const pl_act_args *args);
 int PL_CPU(act_backward)(pl_device *device, pl_error *err, const pl_act_backward_args *args);

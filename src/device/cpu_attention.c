@@ -69,8 +69,8 @@ static int64_t list_bytes(int64_t pieces)
 
 int64_t PL_CPU(attention_scratch)(pl_device *device, const pl_attention_args *args)
 {
-#ifdef __AMX_BF16__
-    if (args->q.t.dtype == PL_BF16) return PL_CPU(attention_amx_scratch)(device, args);
+#ifdef __AVX512BF16__
+    if (args->q.t.dtype == PL_BF16) return PL_CPU(attention_bf16_scratch)(device, args);
 #endif
     return list_bytes(count_pieces(args)) + device->threads * room_floats(args) * (int64_t)sizeof(float);
 }
@@ -158,9 +158,9 @@ static void work_on(const pl_attention_args *args, piece p, room *r)
 int PL_CPU(attention)(pl_device *device, pl_error *err, const pl_attention_args *args, void *scratch)
 {
     (void)err;
-#ifdef __AMX_BF16__
+#ifdef __AVX512BF16__
     if (args->q.t.dtype == PL_BF16) {
-        PL_CPU(attention_amx)(device, args, scratch);
+        PL_CPU(attention_bf16)(device, args, scratch);
         return 0;
     }
 #endif

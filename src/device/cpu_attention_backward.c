@@ -44,8 +44,8 @@ static plan plan_of(const pl_attention_backward_args *args)
 
 int64_t PL_CPU(attention_backward_scratch)(pl_device *device, const pl_attention_backward_args *args)
 {
-#ifdef __AMX_BF16__
-    if (args->q.t.dtype == PL_BF16) return PL_CPU(attention_amx_backward_scratch)(device, args);
+#ifdef __AVX512BF16__
+    if (args->q.t.dtype == PL_BF16) return PL_CPU(attention_bf16_backward_scratch)(device, args);
 #endif
     plan p = plan_of(args);
     return aligned(p.pieces * (int64_t)sizeof(key_piece)) + aligned(p.turns * (int64_t)sizeof(atomic_int)) +
@@ -142,9 +142,9 @@ static void work_on(const context *c, key_piece p, room *r)
 int PL_CPU(attention_backward)(pl_device *device, pl_error *err, const pl_attention_backward_args *args, void *scratch)
 {
     (void)err;
-#ifdef __AMX_BF16__
+#ifdef __AVX512BF16__
     if (args->q.t.dtype == PL_BF16) {
-        PL_CPU(attention_amx_backward)(device, args, scratch);
+        PL_CPU(attention_bf16_backward)(device, args, scratch);
         return 0;
     }
 #endif

@@ -12,7 +12,7 @@
 
 #    include <omp.h>
 
-#    include "device/cpu_amx.h"
+#    include "device/cpu_tile_bf16.h"
 
 #    define K_BLOCK 2048          /* elements of a sum that stay in the tiles' accumulators */
 #    define PANEL_BYTES (1 << 20) /* of packed columns: half of the second-level cache */
@@ -81,12 +81,12 @@ static int64_t room_bytes(const plan *p)
 
 static int64_t right_bytes(const plan *p)
 {
-    return blocks_in(p->panel, 16) * p->steps * AMX_TILE * 2;
+    return blocks_in(p->panel, 16) * p->steps * BF16_TILE * 2;
 }
 
 static int64_t left_bytes(const plan *p)
 {
-    return p->gathered ? blocks_in(p->tall, 16) * steps_of(p->k_block) * AMX_TILE * 2 : 0;
+    return p->gathered ? blocks_in(p->tall, 16) * steps_of(p->k_block) * BF16_TILE * 2 : 0;
 }
 
 static int64_t sums_bytes(const plan *p)
@@ -143,17 +143,17 @@ bool PL_CPU(gemm_amx_takes)(const pl_gemm_args *args)
 
 /* ---- packing ---- */
 
-static amx_source source_of(pl_tensor t)
+static tile_source source_of(pl_tensor t)
 {
-    return (amx_source){(const uint16_t *)t.data, t.stride, t.shape[0], t.shape[1]};
+    return (tile_source){(const uint16_t *)t.data, t.stride, t.shape[0], t.shape[1]};
 }
 
 /* Whole columns of tiles of b^T from column j on, for the sum's elements [from, from + count). */
 PL_INLINE void pack_right_column(uint16_t *tiles, const factor *f, int64_t j, int64_t from, int64_t count)
 {
-    amx_source s = source_of(f->b);
+    tile_source s = source_of(f->b);
     for (int64_t step = 0; step < steps_of(count); step++) {
-        pack_transposed(tiles + step * AMX_TILE, s, j, from + step * 32);
+        pack_transposed(tiles + step * BF16_TILE, s, j, from + step * 32);
     }
 }
 
@@ -161,9 +161,9 @@ PL_INLINE void pack_right_column(uint16_t *tiles, const factor *f, int64_t j, in
 PL_INLINE void pack_right_step(
     uint16_t *tiles, int64_t below, const factor *f, int64_t j, int64_t columns, int64_t from)
 {
-    amx_source s = source_of(f->b);
+    tile_source s = source_of(f->b);
     int64_t c = 0;
-    for (; c + 32 <= columns && amx_whole(s, from, 32, j + c, 32); c += 32) {
+    for (; c + 32 <= columns && tile_whole(s, from, 32, j + c, 32); c += 32) {
         pack_two_pairs(tiles + c / 16 * below, tiles + (c / 16 + 1) * below, s, from, j + c);
     }
     for (; c < columns; c += 16) pack_pairs(tiles + c / 16 * below, s, from, j + c);
@@ -172,9 +172,9 @@ PL_INLINE void pack_right_step(
 /* Rows of 16 from i on. */
 PL_INLINE void pack_left(uint16_t *tiles, const factor *f, int64_t i, int64_t from, int64_t count)
 {
-    amx_source s = source_of(f->a);
+    tile_source s = source_of(f->a);
     for (int64_t step = 0; step < steps_of(count); step++) {
-        pack_rows(tiles + step * AMX_TILE, s, i, from + step * 32);
+        pack_rows(tiles + step * BF16_TILE, s, i, from + step * 32);
     }
 }
 
@@ -186,7 +186,7 @@ typedef struct left {
 
 static left packed_left(const uint16_t *tiles, int64_t steps)
 {
-    return (left){(const char *)tiles, 64, AMX_TILE * 2, steps * AMX_TILE * 2};
+    return (left){(const char *)tiles, 64, BF16_TILE * 2, steps * BF16_TILE * 2};
 }
 
 /* Rows [i, i + rows) of a left operand that lies as tiles want it; in place, or where they do not fill a tile, or the
@@ -199,8 +199,8 @@ static left left_rows(const factor *f, int64_t i, int64_t rows, int64_t from, in
     }
     int64_t steps = steps_of(count), tiles = blocks_in(rows, 16);
     uint16_t *at = *room;
-    for (int64_t r = 0; r < tiles; r++) pack_left(at + r * steps * AMX_TILE, f, i + r * 16, from, count);
-    *room += tiles * steps * AMX_TILE;
+    for (int64_t r = 0; r < tiles; r++) pack_left(at + r * steps * BF16_TILE, f, i + r * 16, from, count);
+    *room += tiles * steps * BF16_TILE;
     return packed_left(at, steps);
 }
 
@@ -264,7 +264,7 @@ PL_INLINE void finish_row(const square *q, int64_t r)
     if (q->finish->plain && q->columns == 32) {
         const float *from = q->sums + r * 32;
         uint16_t *to = (uint16_t *)q->plan->args->c.data + (q->i + r) * q->plan->args->c.stride + q->j;
-        _mm512_storeu_si512(to, amx_bf16(pl_vload(from), pl_vload(from + 16)));
+        _mm512_storeu_si512(to, two_bf16(pl_vload(from), pl_vload(from + 16)));
         return;
     }
     for (int64_t j = 0; j < q->columns; j += 16) {
@@ -323,7 +323,7 @@ PL_INLINE void steps(
 {
     for (int64_t s = 0; s < count; s++) {
         const char *a_at = l.at + s * l.step;
-        const uint16_t *b_at = b + s * AMX_TILE;
+        const uint16_t *b_at = b + s * BF16_TILE;
         AMX_LOAD(4, a_at, l.row);
         AMX_LOAD(6, b_at, 64);
         if (n == 2) AMX_LOAD(7, b_at + b_below, 64);
@@ -347,7 +347,7 @@ PL_INLINE void multiply_square(int m, int n, float *sums, left main, int64_t mai
     if (m == 2 && n == 2) AMX_ZERO(3);
     int pieces = (int)blocks_in(before->pieces, main_steps);
     steps(m, n, main, b, below, main_steps, before, pieces);
-    steps(m, n, tail, b + main_steps * AMX_TILE, below, tail_steps, before, 0);
+    steps(m, n, tail, b + main_steps * BF16_TILE, below, tail_steps, before, 0);
     AMX_STORE(0, sums, 128);
     if (n == 2) AMX_STORE(1, sums + 16, 128);
     if (m == 2) AMX_STORE(2, sums + 16 * 32, 128);
@@ -385,9 +385,9 @@ static void fetch_below(const plan *p, const part *t, int64_t i, int64_t pair, i
 static void multiply(const plan *p, const part *t, int64_t i, int64_t first, int64_t end, uint16_t *room)
 {
     _Alignas(64) float sums[2][32 * 32];
-    int64_t rows = at_most(p->rows, t->i + t->rows - i), below = part_steps(t) * AMX_TILE;
+    int64_t rows = at_most(p->rows, t->i + t->rows - i), below = part_steps(t) * BF16_TILE;
     int64_t main_steps = steps_of(t->count), tail_steps = steps_of(t->tail);
-    left main = p->gathered ? packed_left(p->left + (i - t->i) / 16 * main_steps * AMX_TILE, main_steps)
+    left main = p->gathered ? packed_left(p->left + (i - t->i) / 16 * main_steps * BF16_TILE, main_steps)
                             : left_rows(&p->main, i, rows, t->from, t->count, &room);
     left tail = t->tail ? left_rows(&p->tail, i, rows, 0, t->tail, &room) : (left){0};
     square before = {0};
@@ -427,15 +427,15 @@ static void pack_whole_left(const plan *p, const part *t)
     if (!p->main.transpose_a) {
 #    pragma omp for schedule(static) nowait
         for (int64_t r = 0; r < tiles; r++) {
-            pack_left(p->left + r * steps * AMX_TILE, &p->main, t->i + r * 16, t->from, t->count);
+            pack_left(p->left + r * steps * BF16_TILE, &p->main, t->i + r * 16, t->from, t->count);
         }
         return;
     }
-    amx_source s = source_of(p->main.a);
+    tile_source s = source_of(p->main.a);
 #    pragma omp for schedule(static) nowait
     for (int64_t step = 0; step < steps; step++) {
         for (int64_t r = 0; r < tiles; r++) {
-            pack_columns(p->left + (r * steps + step) * AMX_TILE, s, t->from + step * 32, t->i + r * 16);
+            pack_columns(p->left + (r * steps + step) * BF16_TILE, s, t->from + step * 32, t->i + r * 16);
         }
     }
 }
@@ -453,18 +453,18 @@ static void pack_panel(
     }
 #    pragma omp for schedule(static) nowait
     for (int64_t step = 0; step < steps_of(count); step++) {
-        pack_right_step(tiles + step * AMX_TILE, below, f, j, columns, from + step * 32);
+        pack_right_step(tiles + step * BF16_TILE, below, f, j, columns, from + step * 32);
     }
 }
 
 /* Every thread of a team comes here too. */
 static void multiply_part(const plan *p, const part *t, uint16_t *room)
 {
-    int64_t tiles = blocks_in(t->columns, 16), blocks = blocks_in(t->rows, p->rows), below = part_steps(t) * AMX_TILE;
+    int64_t tiles = blocks_in(t->columns, 16), blocks = blocks_in(t->rows, p->rows), below = part_steps(t) * BF16_TILE;
     if (p->gathered && t->packs_left) pack_whole_left(p, t);
     pack_panel(p->right, below, &p->main, t->j, t->columns, t->from, t->count);
     if (t->tail) {
-        uint16_t *behind = p->right + steps_of(t->count) * AMX_TILE;
+        uint16_t *behind = p->right + steps_of(t->count) * BF16_TILE;
         pack_panel(behind, below, &p->tail, t->j, t->columns, 0, t->tail);
     }
 #    pragma omp barrier
@@ -516,8 +516,8 @@ int PL_CPU(gemm_amx)(pl_device *device, pl_error *err, const pl_gemm_args *args,
     int64_t panels = blocks_in(p.n, p.panel), parts = blocks_in(p.main.k, p.k_block), work = p.m * p.n * p.main.k;
 #    pragma omp parallel num_threads(work < ALONE ? 1 : device->threads)
     {
-        amx_config before;
-        amx_begin(&before);
+        tile_config before;
+        tiles_begin(&before);
         uint16_t *room = p.rooms + omp_get_thread_num() * room_bytes(&p) / 2;
         for (int64_t i = 0; i < p.m; i += p.tall) {
             for (int64_t turn = 0; turn < panels * parts; turn++) {
@@ -525,7 +525,7 @@ int PL_CPU(gemm_amx)(pl_device *device, pl_error *err, const pl_gemm_args *args,
                 multiply_part(&p, &t, room);
             }
         }
-        amx_end(&before);
+        tiles_end(&before);
     }
     return 0;
 }

@@ -7,7 +7,8 @@
        base    x86-64 with SSE2; 64-bit Arm with NEON       4
        v3      AVX2, FMA                                    8
        v4      AVX-512 F, BW, CD, DQ, VL                   16
-       amx     v4, AVX-512 BF16 and AMX with bf16          16
+       v4_bf16 v4 and AVX-512 BF16                         16
+       amx     v4_bf16 and AMX with bf16                   16
 
    This header has what kernels share: vectors of PL_LANES floats (GCC's vector extensions: they take + - * / and
    comparisons, and with -ffp-contract=fast a * b + c becomes one FMA), loads and stores of f32 and bf16, exp. Loops

@@ -1,14 +1,15 @@
-/* Attention's backward in bf16 on AMX: the same pieces and turns as in cpu_attention_backward.c. Of a block of queries
-   and a block of keys it makes the scores and the gradient of the probabilities strip by strip, and from them, in bf16,
-   the probabilities p and the scores' gradient ds in the forms in which the products want them:
+/* Attention's backward in bf16, by tiles of it (cpu_tile_bf16.h): the same pieces and turns as in
+   cpu_attention_backward.c. Of a block of queries and a block of keys it makes the scores and the gradient of the
+   probabilities strip by strip, and from them, in bf16, the probabilities p and the scores' gradient ds in the forms in
+   which the products want them:
 
        dv^T = dout^T p    dk^T = q^T ds    both right operands in pairs of queries; dout^T and q^T are packed beforehand
        dq   = ds k        ds as rows */
 #include "device/cpu_attention_backward.h"
 
-#ifdef __AMX_BF16__
+#ifdef __AVX512BF16__
 
-#    include "device/cpu_amx.h"
+#    include "device/cpu_tile_bf16.h"
 
 #    include <omp.h>
 
@@ -107,7 +108,7 @@ static char *lay_out(context *c, char *at, int threads)
     return c->rooms + threads * room_bytes(n);
 }
 
-int64_t PL_CPU(attention_amx_backward_scratch)(pl_device *device, const pl_attention_backward_args *args)
+int64_t PL_CPU(attention_bf16_backward_scratch)(pl_device *device, const pl_attention_backward_args *args)
 {
     context c = {.args = args, .n = sizes_of(args)};
     char *start = (char *)(uintptr_t)64; /* an aligned address that is only counted from */
@@ -136,11 +137,11 @@ static void pack(const context *c, packing p)
     const pl_attention_backward_args *args = c->args;
     const pl_sequence *s = &args->sequences[p.sequence];
     int64_t from = (int64_t)p.block * ROWS, end = at_most(from + ROWS, s->q_len);
-    amx_source q = amx_head(args->q, s->q_begin, s->q_len, p.head);
-    amx_source dout = amx_head(args->dout, s->q_begin, s->q_len, p.head);
+    tile_source q = tile_head(args->q, s->q_begin, s->q_len, p.head);
+    tile_source dout = tile_head(args->dout, s->q_begin, s->q_len, p.head);
     int64_t at = packed_at(c, p.head, p.packed, from);
     for (int64_t i = from; i < end; i += STRIP_ROWS) {
-        for (int64_t d = 0; d < c->n.tiles; d++, at += AMX_TILE) {
+        for (int64_t d = 0; d < c->n.tiles; d++, at += BF16_TILE) {
             pack_columns(c->q + at, q, i, 16 * d);
             pack_columns(c->dout + at, dout, i, 16 * d);
         }
@@ -170,10 +171,10 @@ PL_INLINE void differentiate(const row_pair *r, int64_t steps, float scale, floa
                 p[i] = all ? e : only_visible(e, 16 * v, r->low[i], r->high[i], 0);
                 ds[i][half] = all ? dz : only_visible(dz, 16 * v, r->low[i], r->high[i], 0);
             }
-            _mm512_store_si512(r->p_pairs + v * AMX_TILE, amx_bf16_pairs(p[0], p[1]));
-            _mm512_store_si512(r->ds_pairs + v * AMX_TILE, amx_bf16_pairs(ds[0][half], ds[1][half]));
+            _mm512_store_si512(r->p_pairs + v * BF16_TILE, bf16_pairs(p[0], p[1]));
+            _mm512_store_si512(r->ds_pairs + v * BF16_TILE, bf16_pairs(ds[0][half], ds[1][half]));
         }
-        for (int i = 0; i < 2; i++) _mm512_store_si512(r->ds_rows[i] + u * AMX_TILE, amx_bf16(ds[i][0], ds[i][1]));
+        for (int i = 0; i < 2; i++) _mm512_store_si512(r->ds_rows[i] + u * BF16_TILE, two_bf16(ds[i][0], ds[i][1]));
     }
 }
 
@@ -184,20 +185,20 @@ static void one_strip(const context *c, room *r, const pl_sequence *s, int h, in
     const pl_attention_backward_args *args = c->args;
     const float *lse = (const float *)args->lse.data + h * args->lse.stride + s->q_begin + from;
     const float *delta = (const float *)args->delta.data + h * args->delta.stride + s->q_begin + from;
-    int64_t left = c->n.steps * AMX_TILE, strip = 2 * t * left;
-    amx_operand q = {r->q + strip, left, AMX_TILE}, dout = {r->dout + strip, left, AMX_TILE};
-    amx_operand keys = {r->keys, left, AMX_TILE}, values = {r->values, left, AMX_TILE};
-    amx_product(q, keys, r->scores, K_BLOCK, 2, 2 * steps, c->n.steps, false);
-    amx_product(dout, values, r->dp, K_BLOCK, 2, 2 * steps, c->n.steps, false);
+    int64_t left = c->n.steps * BF16_TILE, strip = 2 * t * left;
+    tile_operand q = {r->q + strip, left, BF16_TILE}, dout = {r->dout + strip, left, BF16_TILE};
+    tile_operand keys = {r->keys, left, BF16_TILE}, values = {r->values, left, BF16_TILE};
+    tile_product(q, keys, r->scores, K_BLOCK, 2, 2 * steps, c->n.steps, false);
+    tile_product(dout, values, r->dp, K_BLOCK, 2, 2 * steps, c->n.steps, false);
     for (int64_t j = 0; j < STRIP_ROWS; j += 2) {
-        row_pair pair = {.p_pairs = r->p_pairs + t * KEY_TILES * AMX_TILE + j / 2 * 32,
-            .ds_pairs = r->ds_pairs + t * KEY_TILES * AMX_TILE + j / 2 * 32};
+        row_pair pair = {.p_pairs = r->p_pairs + t * KEY_TILES * BF16_TILE + j / 2 * 32,
+            .ds_pairs = r->ds_pairs + t * KEY_TILES * BF16_TILE + j / 2 * 32};
         bool all = args->softcap <= 0;
         for (int k = 0; k < 2; k++) {
             int64_t i = t * STRIP_ROWS + j + k;
             pair.score[k] = r->scores + (j + k) * K_BLOCK;
             pair.dp[k] = r->dp + (j + k) * K_BLOCK;
-            pair.ds_rows[k] = r->ds_rows + i / 16 * KEY_STEPS * AMX_TILE + i % 16 * 32;
+            pair.ds_rows[k] = r->ds_rows + i / 16 * KEY_STEPS * BF16_TILE + i % 16 * 32;
             if (i < m) {
                 visible_keys(from + i, args->window, block, n, &pair.low[k], &pair.high[k]);
                 pair.lse[k] = lse[i];
@@ -222,13 +223,13 @@ static void add_to_keys(
     for (int64_t k = 0; k < steps; k += each) {
         int64_t first = from > block ? 0 : k;
         if (first >= strips) break;
-        int64_t skip = first * c->n.tiles * AMX_TILE, right = first * KEY_TILES * AMX_TILE + 2 * k * AMX_TILE;
-        amx_operand dout = {c->dout + at + skip, AMX_TILE, c->n.tiles * AMX_TILE}, q = dout;
-        amx_operand p = {r->p_pairs + right, AMX_TILE, KEY_TILES * AMX_TILE}, ds = p;
+        int64_t skip = first * c->n.tiles * BF16_TILE, right = first * KEY_TILES * BF16_TILE + 2 * k * BF16_TILE;
+        tile_operand dout = {c->dout + at + skip, BF16_TILE, c->n.tiles * BF16_TILE}, q = dout;
+        tile_operand p = {r->p_pairs + right, BF16_TILE, KEY_TILES * BF16_TILE}, ds = p;
         q.tiles = c->q + at + skip;
         ds.tiles = r->ds_pairs + right;
-        amx_product(dout, p, r->dv + 32 * k, K_BLOCK, c->n.tiles, 2 * each, strips - first, true);
-        amx_product(q, ds, r->dk + 32 * k, K_BLOCK, c->n.tiles, 2 * each, strips - first, true);
+        tile_product(dout, p, r->dv + 32 * k, K_BLOCK, c->n.tiles, 2 * each, strips - first, true);
+        tile_product(q, ds, r->dk + 32 * k, K_BLOCK, c->n.tiles, 2 * each, strips - first, true);
     }
 }
 
@@ -239,24 +240,25 @@ PL_INLINE int64_t visible_steps(int64_t from, int64_t m, int64_t block, int64_t 
     return blocks_in(at_most(last + 1 - block, n), 32);
 }
 
-static void pack_block_rows(uint16_t *to, amx_source x, int64_t from, int64_t m, int64_t steps)
+static void pack_block_rows(uint16_t *to, tile_source x, int64_t from, int64_t m, int64_t steps)
 {
     for (int64_t i = 0; i < blocks_in(m, STRIP_ROWS) * STRIP_ROWS; i += 16) {
-        for (int64_t d = 0; d < steps; d++, to += AMX_TILE) pack_rows(to, x, from + i, 32 * d);
+        for (int64_t d = 0; d < steps; d++, to += BF16_TILE) pack_rows(to, x, from + i, 32 * d);
     }
 }
 
 static void pack_block_keys(const context *c, room *r, const pl_sequence *s, int kv, int64_t block, int64_t n)
 {
-    amx_source k = amx_head(c->args->k, s->k_begin, s->k_len, kv), v = amx_head(c->args->v, s->k_begin, s->k_len, kv);
+    tile_source k = tile_head(c->args->k, s->k_begin, s->k_len, kv),
+                v = tile_head(c->args->v, s->k_begin, s->k_len, kv);
     uint16_t *keys = r->keys, *values = r->values, *pairs = r->key_pairs;
     for (int64_t i = 0; i < blocks_in(n, 32) * 32; i += 16) {
-        for (int64_t d = 0; d < c->n.steps; d++, keys += AMX_TILE, values += AMX_TILE) {
+        for (int64_t d = 0; d < c->n.steps; d++, keys += BF16_TILE, values += BF16_TILE) {
             pack_transposed(keys, k, block + i, 32 * d);
             pack_transposed(values, v, block + i, 32 * d);
         }
         if (i % 32 != 0) continue;
-        for (int64_t d = 0; d < c->n.tiles; d++, pairs += AMX_TILE) pack_pairs(pairs, k, block + i, 16 * d);
+        for (int64_t d = 0; d < c->n.tiles; d++, pairs += BF16_TILE) pack_pairs(pairs, k, block + i, 16 * d);
     }
 }
 
@@ -291,8 +293,8 @@ static void work_on(const context *c, key_piece p, room *r)
         key_blocks(s, args->window, from, from + m, &first, &last);
         if (p.block < first) break; /* later queries' windows have passed these keys */
         for (int h = p.kv * group; h < (p.kv + 1) * group; h++) {
-            pack_block_rows(r->q, amx_head(args->q, s->q_begin, s->q_len, h), from, m, c->n.steps);
-            pack_block_rows(r->dout, amx_head(args->dout, s->q_begin, s->q_len, h), from, m, c->n.steps);
+            pack_block_rows(r->q, tile_head(args->q, s->q_begin, s->q_len, h), from, m, c->n.steps);
+            pack_block_rows(r->dout, tile_head(args->dout, s->q_begin, s->q_len, h), from, m, c->n.steps);
             for (int64_t t = 0; t < blocks_in(m, STRIP_ROWS); t++) {
                 one_strip(c, r, s, h, from, m, block, n, t, visible_steps(from, m, block, n, t));
             }
@@ -300,9 +302,9 @@ static void work_on(const context *c, key_piece p, room *r)
             wait_for(&c->turns[p.turns + b], p.block - first);
             float *dq = c->dq + packed_at(c, h, p.packed, from);
             for (int64_t t = 0; t < blocks_in(m, STRIP_ROWS); t++) {
-                amx_operand ds = {r->ds_rows + 2 * t * KEY_STEPS * AMX_TILE, KEY_STEPS * AMX_TILE, AMX_TILE};
-                amx_operand keys = {r->key_pairs, AMX_TILE, c->n.tiles * AMX_TILE};
-                amx_product(ds, keys, dq + t * STRIP_ROWS * width, width, 2, c->n.tiles,
+                tile_operand ds = {r->ds_rows + 2 * t * KEY_STEPS * BF16_TILE, KEY_STEPS * BF16_TILE, BF16_TILE};
+                tile_operand keys = {r->key_pairs, BF16_TILE, c->n.tiles * BF16_TILE};
+                tile_product(ds, keys, dq + t * STRIP_ROWS * width, width, 2, c->n.tiles,
                     visible_steps(from, m, block, n, t), p.block > first);
             }
             if (p.block == last) scatter_rows(args->dq, s->q_begin + from, m, h, dq, args->scale);
@@ -313,7 +315,7 @@ static void work_on(const context *c, key_piece p, room *r)
     store_keys(c, args->dv, s, p.kv, r->dv, block, n, 1);
 }
 
-void PL_CPU(attention_amx_backward)(pl_device *device, const pl_attention_backward_args *args, void *scratch)
+void PL_CPU(attention_bf16_backward)(pl_device *device, const pl_attention_backward_args *args, void *scratch)
 {
     context c = {.args = args, .n = sizes_of(args)};
     atomic_llong next = 0;
@@ -323,13 +325,13 @@ void PL_CPU(attention_amx_backward)(pl_device *device, const pl_attention_backwa
     for (int64_t i = 0; i < c.n.turns; i++) atomic_init(&c.turns[i], 0);
 #    pragma omp parallel num_threads(device->threads)
     {
-        amx_config before;
-        amx_begin(&before);
+        tile_config before;
+        tiles_begin(&before);
         room r = room_at(c.rooms + omp_get_thread_num() * room_bytes(&c.n), &c.n);
 #    pragma omp for schedule(dynamic, 1)
         for (int64_t i = 0; i < c.n.packings; i++) pack(&c, c.packings[i]);
         for (int64_t i; (i = atomic_fetch_add(&next, 1)) < c.n.pieces;) work_on(&c, c.pieces[i], &r);
-        amx_end(&before);
+        tiles_end(&before);
     }
 }
 

@@ -1,11 +1,11 @@
-/* Attention's forward in bf16 on AMX. Keys and values are packed into tiles once; then a piece of work is a block of
-   queries of one head, as in cpu_attention.c. Probabilities are rounded to bf16 for their product with the values, not
-   for their sum. */
+/* Attention's forward in bf16, by tiles of it (cpu_tile_bf16.h). Keys and values are packed into tiles once; then a
+   piece of work is a block of queries of one head, as in cpu_attention.c. Probabilities are rounded to bf16 for their
+   product with the values, not for their sum. */
 #include "device/cpu_attention.h"
 
-#ifdef __AMX_BF16__
+#ifdef __AVX512BF16__
 
-#    include "device/cpu_amx.h"
+#    include "device/cpu_tile_bf16.h"
 
 #    include <float.h>
 #    include <math.h>
@@ -85,7 +85,7 @@ static int64_t packed_bytes(const pl_attention_args *args, const sizes *n, int64
     return args->k.heads * n->packed_keys * width * 2;
 }
 
-int64_t PL_CPU(attention_amx_scratch)(pl_device *device, const pl_attention_args *args)
+int64_t PL_CPU(attention_bf16_scratch)(pl_device *device, const pl_attention_args *args)
 {
     sizes n = sizes_of(args);
     return list_bytes(n.packings) + list_bytes(n.pieces) + packed_bytes(args, &n, 32 * n.steps) +
@@ -120,31 +120,31 @@ static context lay_out(const pl_attention_args *args, char *scratch)
 }
 
 /* The packed keys from key `key` of a piece's sequence on (a multiple of 32), as the right operand. */
-PL_INLINE amx_operand keys_at(const context *c, piece p, int head, int64_t key)
+PL_INLINE tile_operand keys_at(const context *c, piece p, int head, int64_t key)
 {
     int64_t at = (head * c->n.packed_keys + p.packed + key) * 32 * c->n.steps;
-    return (amx_operand){c->keys + at, c->n.steps * AMX_TILE, AMX_TILE};
+    return (tile_operand){c->keys + at, c->n.steps * BF16_TILE, BF16_TILE};
 }
 
-PL_INLINE amx_operand values_at(const context *c, piece p, int head, int64_t key)
+PL_INLINE tile_operand values_at(const context *c, piece p, int head, int64_t key)
 {
     int64_t at = (head * c->n.packed_keys + p.packed + key) * 16 * c->n.tiles;
-    return (amx_operand){c->values + at, AMX_TILE, c->n.tiles * AMX_TILE};
+    return (tile_operand){c->values + at, BF16_TILE, c->n.tiles * BF16_TILE};
 }
 
 static void pack(const context *c, piece p)
 {
     const pl_sequence *s = &c->args->sequences[p.sequence];
     int64_t block = (int64_t)p.block * K_BLOCK, end = at_most(block + K_BLOCK, s->k_len);
-    amx_source k = amx_head(c->args->k, s->k_begin, s->k_len, p.head);
-    amx_source v = amx_head(c->args->v, s->k_begin, s->k_len, p.head);
+    tile_source k = tile_head(c->args->k, s->k_begin, s->k_len, p.head);
+    tile_source v = tile_head(c->args->v, s->k_begin, s->k_len, p.head);
     for (int64_t key = block; key < end; key += 32) {
         uint16_t *to = (uint16_t *)keys_at(c, p, p.head, key).tiles;
         for (int64_t half = 0; half < 32; half += 16) {
-            for (int64_t d = 0; d < c->n.steps; d++, to += AMX_TILE) pack_transposed(to, k, key + half, 32 * d);
+            for (int64_t d = 0; d < c->n.steps; d++, to += BF16_TILE) pack_transposed(to, k, key + half, 32 * d);
         }
         to = (uint16_t *)values_at(c, p, p.head, key).tiles;
-        for (int64_t d = 0; d < c->n.tiles; d++, to += AMX_TILE) pack_pairs(to, v, key, 16 * d);
+        for (int64_t d = 0; d < c->n.tiles; d++, to += BF16_TILE) pack_pairs(to, v, key, 16 * d);
     }
 }
 
@@ -170,7 +170,7 @@ PL_INLINE void soften(const float *score, int vectors, float scale, float cap, i
     for (int v = 0; v < vectors; v += 2) {
         pl_vf a = pl_vexp(z[v] - now), b = pl_vexp(z[v + 1] - now);
         *sum += a + b;
-        _mm512_store_si512(p + v / 2 * AMX_TILE, amx_bf16(a, b));
+        _mm512_store_si512(p + v / 2 * BF16_TILE, two_bf16(a, b));
     }
 }
 
@@ -181,12 +181,12 @@ static void attend(
     const pl_attention_args *args = c->args;
     int64_t width = 16 * c->n.tiles, tiles = blocks_in(m, 16);
     int kv = p.head / (args->q.heads / args->k.heads);
-    amx_operand q = {r->q + i * 32 * c->n.steps, c->n.steps * AMX_TILE, AMX_TILE};
-    amx_product(q, keys_at(c, p, kv, block), r->scores, K_BLOCK, tiles, 2 * steps, c->n.steps, false);
+    tile_operand q = {r->q + i * 32 * c->n.steps, c->n.steps * BF16_TILE, BF16_TILE};
+    tile_product(q, keys_at(c, p, kv, block), r->scores, K_BLOCK, tiles, 2 * steps, c->n.steps, false);
     for (int64_t j = 0; j < m; j++) {
         int64_t low, high;
         float former, *score = r->scores + j * K_BLOCK, *maximum = &r->maximum[i + j];
-        uint16_t *to = r->p + j / 16 * (K_BLOCK / 32) * AMX_TILE + j % 16 * 32;
+        uint16_t *to = r->p + j / 16 * (K_BLOCK / 32) * BF16_TILE + j % 16 * 32;
         visible_keys(position + j, args->window, block, n, &low, &high);
         if (steps == K_BLOCK / 32 && low == 0 && high == K_BLOCK && args->softcap <= 0) {
             soften(score, VECTORS, args->scale, 0, 0, K_BLOCK, maximum, &r->sum[i + j], &former, to);
@@ -197,8 +197,8 @@ static void attend(
         float *out = r->out + (i + j) * width;
         for (int64_t d = 0; d < width; d += 16) pl_vstore(out + d, former * pl_vload(out + d));
     }
-    amx_operand probabilities = {r->p, K_BLOCK / 32 * AMX_TILE, AMX_TILE};
-    amx_product(probabilities, values_at(c, p, kv, block), r->out + i * width, width, tiles, c->n.tiles, steps, true);
+    tile_operand probabilities = {r->p, K_BLOCK / 32 * BF16_TILE, BF16_TILE};
+    tile_product(probabilities, values_at(c, p, kv, block), r->out + i * width, width, tiles, c->n.tiles, steps, true);
 }
 
 static void work_on(const context *c, piece p, room *r)
@@ -207,10 +207,10 @@ static void work_on(const context *c, piece p, room *r)
     const pl_sequence *s = &args->sequences[p.sequence];
     int64_t from = (int64_t)p.block * ROWS, m = at_most(ROWS, s->q_len - from), shift = s->k_len - s->q_len;
     int64_t width = 16 * c->n.tiles, first, last;
-    amx_source q = amx_head(args->q, s->q_begin, s->q_len, p.head);
+    tile_source q = tile_head(args->q, s->q_begin, s->q_len, p.head);
     uint16_t *to = r->q;
     for (int64_t i = 0; i < ROWS; i += 16) {
-        for (int64_t d = 0; d < c->n.steps; d++, to += AMX_TILE) pack_rows(to, q, from + i, 32 * d);
+        for (int64_t d = 0; d < c->n.steps; d++, to += BF16_TILE) pack_rows(to, q, from + i, 32 * d);
     }
     memset(r->out, 0, (size_t)(ROWS * width) * sizeof(float));
     for (int64_t i = 0; i < ROWS; i++) {
@@ -234,19 +234,19 @@ static void work_on(const context *c, piece p, room *r)
     }
 }
 
-void PL_CPU(attention_amx)(pl_device *device, const pl_attention_args *args, void *scratch)
+void PL_CPU(attention_bf16)(pl_device *device, const pl_attention_args *args, void *scratch)
 {
     context c = lay_out(args, scratch);
 #    pragma omp parallel num_threads(device->threads)
     {
-        amx_config before;
-        amx_begin(&before);
+        tile_config before;
+        tiles_begin(&before);
         room *r = room_at(c.rooms + omp_get_thread_num() * room_bytes(&c.n), &c.n);
 #    pragma omp for schedule(dynamic, 1)
         for (int64_t i = 0; i < c.n.packings; i++) pack(&c, c.packings[i]);
 #    pragma omp for schedule(dynamic, 1)
         for (int64_t i = 0; i < c.n.pieces; i++) work_on(&c, c.pieces[i], r);
-        amx_end(&before);
+        tiles_end(&before);
     }
 }
 
