@@ -110,6 +110,15 @@ int pl_config_set(pl_error *err, pl_config *config, const char *name, const char
     return pl_field_complete(err, field, config, name);
 }
 
+/* Whether the first n characters are the same, where - and _ are one: the peers' programs take either. */
+static bool same_word(const char *a, const char *b, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (a[i] != b[i] && !((a[i] == '-' || a[i] == '_') && (b[i] == '-' || b[i] == '_'))) return false;
+    }
+    return true;
+}
+
 /* Whether "HF:learning_rate DeepSpeed:lr" has the name; *peer and *size are then whose it is. */
 static bool is_peer_name(const char *peers, const char *name, const char **peer, int *size)
 {
@@ -118,7 +127,7 @@ static bool is_peer_name(const char *peers, const char *name, const char **peer,
         const char *colon = strchr(p, ':'), *end = strchr(p, ' ');
         if (!colon) break;
         size_t length = end ? (size_t)(end - colon - 1) : strlen(colon + 1);
-        if (length == n && strncmp(colon + 1, name, n) == 0) {
+        if (length == n && same_word(colon + 1, name, n)) {
             *peer = p;
             *size = (int)(colon - p);
             return true;

@@ -244,6 +244,7 @@ static void test_flags_refused(void **state)
         {"--lora.dora run.yaml", "--lora.dora is 'run.yaml'; true or false was expected", PL_CMD_TRAIN},
         {"--train.step 4", "there is no flag --train.step; did you mean --train.steps?", PL_CMD_TRAIN},
         {"--learning_rate 4", "--learning_rate is Hugging Face's name for it; here it is --optimizer.lr", PL_CMD_TRAIN},
+        {"--learning-rate 4", "--learning-rate is Hugging Face's name for it; here it is --optimizer.lr", PL_CMD_TRAIN},
         {"--modle a", "there is no flag --modle; did you mean --model?", PL_CMD_GENERATE},
         {"--lora.r 4", "--lora.r is not taken here; it is for plait train", PL_CMD_GENERATE},
         {"--max-tokens 4", "--max-tokens is not taken here; it is for plait generate", PL_CMD_TRAIN},
