@@ -1,5 +1,7 @@
 #include "api/inspect.h"
 
+#include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -307,6 +309,16 @@ done:
     return rc;
 }
 
+/* Whether a JSON file begins as a list does: that is data, and no config.json. */
+static bool holds_list(const char *path)
+{
+    FILE *file = fopen(path, "r");
+    int c = ' ';
+    while (file && isspace(c)) c = fgetc(file);
+    if (file) fclose(file);
+    return c == '[';
+}
+
 /* Text is looked at through a model's tokenizer. */
 static int check_weights_path(pl_error *err, const char *path)
 {
@@ -338,7 +350,7 @@ int pl_inspect_document(pl_error *err, const pl_log *log, pl_config *config, con
     if (path && pl_dir_exists(path)) return inspect_folder(err, log, config, path, out);
     if (path) {
         size_t n = strlen(path);
-        if (n > 5 && strcmp(path + n - 5, ".json") == 0 && pl_file_exists(path)) {
+        if (n > 5 && strcmp(path + n - 5, ".json") == 0 && pl_file_exists(path) && !holds_list(path)) {
             PL_TRY(pl_config_set(err, config, "from_scratch", path));
             return inspect_model(err, log, config, path, out);
         }

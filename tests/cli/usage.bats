@@ -201,6 +201,9 @@ wrong() {
     echo '{"text": "x"}' >rows.jsonl
     wrong 2 "plait inspect: rows.jsonl: is no weights file; to look at data give --model DIR --data rows.jsonl" \
         inspect rows.jsonl
+    echo ' [{"text": "x"}]' >rows.json
+    wrong 2 "plait inspect: rows.json: is no weights file; to look at data give --model DIR --data rows.json" \
+        inspect rows.json
 }
 
 @test "weights that are no numbers are named" {
