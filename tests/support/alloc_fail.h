@@ -6,7 +6,8 @@
 
 #include "base/error.h"
 
-/* Runs `call` again and again with the first, the second, ... allocation failing, until it gets by without a failure.
+/* Runs `call` twice as it is, and then again and again with one allocation failing: each in its turn; but where there
+   are many, of those that one chain of callers makes (a tensor of each layer, say) only the first two and the last.
    Each time it must return PL_ENOMEM with a message, or succeed (where it can do without), and must leave no allocation
    of its own behind. Returns how many allocations there were; fails the test otherwise. */
 int alloc_fail_run(const char *name, int (*call)(pl_error *err, void *user), void *user);
