@@ -33,20 +33,37 @@ static uint64_t hash_cores(int *count)
     return mix(0, &set, sizeof set);
 }
 
-int pl_agree_on_run(pl_error *err, pl_config *c)
+/* The whole text at once; field by field only where it differs, to tell which. */
+static int same_settings(pl_error *err, const pl_config *c)
 {
-    uint64_t build = 0;
     pl_buf text = {0};
-    int cores, rc;
-    PL_GO(done, pl_comm_agree(err, c->world, hash_build(err, &build)));
-    PL_GO(done, pl_comm_same(err, c->world, build, "the program (plait " PL_VERSION ")"));
-    PL_GO(done, pl_comm_agree(err, c->world, pl_config_print(err, c, PL_YAML_RESOLVED, &text)));
-    PL_GO(done, pl_comm_same(err, c->world, mix(0, text.data, text.size), "the run's settings"));
-    uint64_t mask = hash_cores(&cores);
-    rc = pl_comm_share_cores(err, c->world, cores, mask, &c->cores);
+    char name[PL_FIELD_NAME_SIZE];
+    PL_TRY(pl_comm_agree(err, c->world, pl_config_print(err, c, PL_YAML_RESOLVED, &text)));
+    pl_error differs = {0};
+    int rc = pl_comm_same(&differs, c->world, mix(0, text.data, text.size), "the run's settings");
+    for (int i = 0; i < pl_config_field_count && rc == PL_EUSAGE; i++) {
+        if (pl_config_fields[i].flag_only) continue;
+        pl_buf_clear(&text);
+        PL_GO(done, pl_comm_agree(err, c->world, pl_field_print_flag(err, &pl_config_fields[i], c, &text)));
+        pl_field_name(&pl_config_fields[i], name);
+        PL_GO(done, pl_comm_same(err, c->world, mix(0, text.data, text.size), name));
+        rc = differs.code;
+    }
+    if (rc < 0) *err = differs;
 done:
     pl_buf_free(&text);
     return rc;
+}
+
+int pl_agree_on_run(pl_error *err, pl_config *c)
+{
+    uint64_t build = 0;
+    int cores;
+    PL_TRY(pl_comm_agree(err, c->world, hash_build(err, &build)));
+    PL_TRY(pl_comm_same(err, c->world, build, "the program (plait " PL_VERSION ")"));
+    PL_TRY(same_settings(err, c));
+    uint64_t mask = hash_cores(&cores);
+    return pl_comm_share_cores(err, c->world, cores, mask, &c->cores);
 }
 
 static int hash_param(pl_error *err, const pl_source *source, const pl_param *p, uint64_t *hash)

@@ -157,7 +157,7 @@ SH
     cp other.jsonl elsewhere/qa.jsonl
     run "$MPIEXEC" -n 2 ./differ.sh arguments "$PLAIT" train "${common[@]}" --output out --train.steps 1
     [ "$status" = 2 ]
-    [[ "$output" == *"the run's settings of process 1"* ]]
+    [[ "$output" == *"optimizer.lr of process 1"* ]]
     [ ! -e out ]
     run "$MPIEXEC" -n 2 ./differ.sh data "$PLAIT" train "${common[@]}" --output "$PWD/out" --train.steps 1
     [ "$status" = 2 ]
