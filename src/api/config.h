@@ -148,8 +148,8 @@ int pl_config_flags(pl_error *err, pl_config *config, unsigned command, int argc
     const char **positional, int *npositional);
 
 /* Fills in the defaults that depend on other fields, and refuses what does not go together: fields that do not apply
-   (lora.r under method full), one of two that exclude each other, a model that is missing. Every message names the
-   fields, and where they were set. */
+   (lora.r under method full), one of two that exclude each other, a model that is missing. Without a model, it is the
+   one that the adapter names. Every message names the fields, and where they were set. */
 int pl_config_check(pl_error *err, pl_config *config, unsigned command);
 
 /* The field at that address of config, e.g. &config->lora.r; PL_EBUG's sake: the table must have it. */

@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "api/config.h"
+#include "base/file.h"
+#include "io/peft.h"
 
 /* A message in two places: where the field was set, and where the one that speaks against it was. */
 typedef struct place {
@@ -257,6 +259,26 @@ static int check_scheduler(pl_error *err, pl_config *c)
     return check_ramps(err, c);
 }
 
+/* An adapter names the model that it is for: a folder on this machine, or a name on the Hub, which a folder may have
+   too. */
+static int fill_model(pl_error *err, pl_config *c)
+{
+    if (!c->adapter || c->model || c->from_scratch) return 0;
+    pl_lora_config lora;
+    PL_TRY(pl_adapter_config(err, c->adapter, &lora));
+    const char *base = lora.base_model_name_or_path;
+    int rc = 0;
+    if (base && pl_dir_exists(base)) {
+        rc = pl_strdup(err, base, &c->model);
+    } else if (base && *base) {
+        rc = PL_FAIL(err, PL_EUSAGE,
+            "there is no model: %s says that it is for %s, which is no folder here; give --model DIR", WHERE(adapter),
+            base);
+    }
+    pl_lora_config_free(&lora);
+    return rc;
+}
+
 static int check_model(pl_error *err, const pl_config *c, unsigned command)
 {
     if (c->model && c->from_scratch) {
@@ -276,6 +298,7 @@ static int check_model(pl_error *err, const pl_config *c, unsigned command)
 int pl_config_check(pl_error *err, pl_config *c, unsigned command)
 {
     bool training = command & (PL_CMD_TRAIN | PL_CMD_PLAN | PL_CMD_INIT);
+    if (!(command & (PL_CMD_INIT | PL_CMD_INSPECT))) PL_TRY(fill_model(err, c));
     if (!(command & PL_CMD_INIT)) PL_TRY(check_model(err, c, command));
     if ((command & (PL_CMD_TRAIN | PL_CMD_EVAL)) && c->data.files.count == 0) {
         return PL_FAIL(err, PL_EUSAGE, "there is no data: give --data FILE (.txt, .jsonl or .json)");

@@ -70,7 +70,7 @@ const int pl_config_section_count = PL_COUNT(pl_config_sections);
 
 const pl_field pl_config_fields[] = {
     {TOP(model, FOLDER), .commands = TRAIN | PL_CMD_GENERATE | PL_CMD_EVAL | PL_CMD_MERGE | PL_CMD_INSPECT,
-        .peers = "HF:model_name_or_path", .help = "the model's folder, as Hugging Face lays it out"},
+        .peers = "HF:model_name_or_path", .help = "the model's folder, as Hugging Face lays it out [the adapter's]"},
     {TOP(from_scratch, FILE), .commands = TRAIN | PL_CMD_INSPECT, .help = "a config.json: begin with random weights"},
     {TOP(adapter, FOLDER), .commands = TRAIN | PL_CMD_GENERATE | PL_CMD_EVAL | PL_CMD_MERGE | PL_CMD_INSPECT,
         .help = "a PEFT adapter to use, or to train further"},

@@ -1,5 +1,6 @@
 #include "api/session.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,6 +99,15 @@ static void warn_of_niter(const pl_session *s)
         pl_config_where(s->config, &s->config->lora.init, where), s->config->lora.init, (long long)s->lora.init_niter);
 }
 
+/* Tells whoever reads the adapter which model it is for, by a path that holds from every folder. */
+static int name_base(pl_error *err, pl_session *s)
+{
+    if (!s->config->model || s->lora.base_model_name_or_path) return 0;
+    s->lora.base_model_name_or_path = realpath(s->config->model, NULL);
+    if (s->lora.base_model_name_or_path) return 0;
+    return errno == ENOMEM ? PL_FAIL_NOMEM(err) : PL_FAIL(err, PL_EIO, "%s: %s", s->config->model, strerror(errno));
+}
+
 /* Declares the adapter, or frees what trains without one. */
 static int open_method(pl_error *err, pl_session *s)
 {
@@ -106,6 +116,7 @@ static int open_method(pl_error *err, pl_session *s)
     if (c->adapter) {
         PL_TRY(pl_adapter_open(err, c->adapter, &s->lora, &s->adapter_weights));
         s->has_adapter = true;
+        PL_TRY(name_base(err, s));
         return pl_model_adapt(err, s->model, &s->lora, train, false, (float)c->lora.lr_ratio, c->adapter);
     }
     if (!train) return 0;
@@ -116,6 +127,7 @@ static int open_method(pl_error *err, pl_session *s)
     }
     PL_TRY(pl_config_lora(err, c, &s->lora));
     s->has_adapter = true;
+    PL_TRY(name_base(err, s));
     warn_of_niter(s);
     pl_config_where(c, &c->lora.targets, where);
     return pl_model_adapt(err, s->model, &s->lora, true, true, (float)c->lora.lr_ratio, where);

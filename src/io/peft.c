@@ -86,33 +86,37 @@ static int no_adapter(pl_error *err, const char *folder, const char *lacking)
     return PL_FAIL(err, PL_ENOENT, "%s: holds no %s", folder, lacking);
 }
 
-int pl_adapter_open(pl_error *err, const char *folder, pl_lora_config *c, pl_weights **out)
+int pl_adapter_config(pl_error *err, const char *folder, pl_lora_config *c)
 {
-    int rc = 0;
-    char *config = NULL, *tensors = NULL;
-    *out = NULL;
+    char *path;
     *c = (pl_lora_config){0};
-    PL_GO(failed, pl_path_join(err, folder, CONFIG, &config));
-    PL_GO(failed, pl_path_join(err, folder, TENSORS, &tensors));
-    if (!pl_file_exists(config)) {
-        rc = no_adapter(err, folder, CONFIG);
-        goto failed;
-    }
-    PL_GO(failed, pl_lora_config_read(err, config, c));
-    if (!pl_file_exists(tensors)) {
-        rc = no_adapter(err, folder, TENSORS);
-        goto failed;
-    }
-    PL_GO(failed, pl_weights_open_file(err, tensors, out));
-    PL_GO(failed, check_keys(err, tensors, *out));
-failed:
+    PL_TRY(pl_path_join(err, folder, CONFIG, &path));
+    int rc = pl_file_exists(path) ? pl_lora_config_read(err, path, c) : no_adapter(err, folder, CONFIG);
+    free(path);
+    return rc;
+}
+
+static int open_tensors(pl_error *err, const char *folder, pl_weights **out)
+{
+    char *path;
+    *out = NULL;
+    PL_TRY(pl_path_join(err, folder, TENSORS, &path));
+    int rc = pl_file_exists(path) ? pl_weights_open_file(err, path, out) : no_adapter(err, folder, TENSORS);
+    if (rc == 0) rc = check_keys(err, path, *out);
     if (rc < 0) {
         pl_weights_close(*out);
         *out = NULL;
-        pl_lora_config_free(c);
     }
-    free(config);
-    free(tensors);
+    free(path);
+    return rc;
+}
+
+int pl_adapter_open(pl_error *err, const char *folder, pl_lora_config *c, pl_weights **out)
+{
+    *out = NULL;
+    PL_TRY(pl_adapter_config(err, folder, c));
+    int rc = open_tensors(err, folder, out);
+    if (rc < 0) pl_lora_config_free(c);
     return rc;
 }
 

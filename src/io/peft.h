@@ -35,6 +35,9 @@ int pl_peft_key(pl_error *err, const char *module, pl_peft_kind kind, char **out
 /* The way back: the module is key[*begin, *begin + *size). False if PEFT's LoRA has no such key. */
 bool pl_peft_key_parse(const char *key, size_t *begin, size_t *size, pl_peft_kind *kind);
 
+/* The adapter_config.json of an adapter's folder alone; errors as pl_adapter_open. The caller frees *c, which is freed
+   on failure. */
+int pl_adapter_config(pl_error *err, const char *folder, pl_lora_config *c);
 /* Opens an adapter's folder. Every key in it is one that pl_peft_key_parse knows. The caller frees both. PL_ENOENT,
    PL_EINPUT, PL_EUNSUPPORTED; an adapter_model.bin alone, or a model's folder, is told so. */
 int pl_adapter_open(pl_error *err, const char *folder, pl_lora_config *c, pl_weights **out);

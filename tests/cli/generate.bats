@@ -135,3 +135,38 @@ ROWS
     "$PLAIT" generate --model model --prompts nothing.jsonl 2>errors && return 1
     grep -q 'nothing.jsonl' errors
 }
+
+@test "an adapter tells the model that it is for" {
+    printf 'A cat sat on a mat.\nA dog ran after a ball.\n' >rows.txt
+    "$PLAIT" train --model model --data rows.txt --method lora --train.steps 2 --optimizer.lr 0.01 --output out 2>/dev/null
+    grep -q "\"base_model_name_or_path\": \"$PWD/model\"" out/adapter_config.json
+    written --adapter out --prompt Once --greedy true
+    mv lines named
+    without() { "$PLAIT" "$@" 2>errors || { cat errors; return 1; }; }
+    mkdir elsewhere
+    (cd elsewhere && without generate --adapter ../out --prompt Once --greedy true --max-tokens 40 --json true) >lines
+    cmp lines named
+    without eval --adapter out --data rows.txt >/dev/null
+    without merge --adapter out --output merged >/dev/null
+    [ -f merged/config.json ]
+    without plan --adapter out --data rows.txt >/dev/null
+    # Training goes on from it, and the same command goes on with that.
+    for steps in 1 2; do
+        without train --adapter out --data rows.txt --train.steps $steps --output further >/dev/null
+    done
+    grep -q "^model: $PWD/model" further/run.yaml || { cat further/run.yaml; return 1; }
+    # A name that is no folder here is told; --model comes before it.
+    sed -i "s|\"$PWD/model\"|\"someone/stories\"|" out/adapter_config.json
+    status=0
+    "$PLAIT" generate --adapter out --prompt Once 2>errors || status=$?
+    [ "$status" = 2 ]
+    [ "$(cat errors)" = "plait generate: there is no model: --adapter says that it is for someone/stories, which is no \
+folder here; give --model DIR" ] || { cat errors; return 1; }
+    written --adapter out --prompt Once --greedy true
+    cmp lines named
+    sed -i 's|"someone/stories"|null|' out/adapter_config.json
+    status=0
+    "$PLAIT" generate --adapter out --prompt Once 2>errors || status=$?
+    [ "$status" = 2 ]
+    [ "$(cat errors)" = "plait generate: there is no model: give --model DIR (a Hugging Face folder)" ]
+}
