@@ -4,6 +4,8 @@ PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 TESTS ?= .
 CMAKE_FLAGS ?=
+# A target that calls make again need not tell of each folder.
+MAKEFLAGS += --no-print-directory
 
 ninja := $(if $(shell command -v ninja),-G Ninja)
 ccache := $(if $(shell command -v ccache),-DCMAKE_C_COMPILER_LAUNCHER=ccache)
