@@ -41,9 +41,9 @@ static void print_text(const pl_plan *p)
     printf("%-12s %12s\n", "memory", "MiB");
     for (int tag = 0; tag < PL_MEM_TAG_COUNT; tag++) {
         if (p->bytes[tag] == 0 || !what[tag]) continue;
-        printf("  %-10s %12.1f  %s\n", pl_mem_tag_name((pl_mem_tag)tag), (double)p->bytes[tag] / 0x1p20, what[tag]);
+        printf("  %-11s %11.1f  %s\n", pl_mem_tag_name((pl_mem_tag)tag), (double)p->bytes[tag] / 0x1p20, what[tag]);
     }
-    printf("  %-10s %12.1f  of %.1f that this machine has free: it %s\n", "all", (double)p->total / 0x1p20,
+    printf("  %-11s %11.1f  of %.1f that this machine has free: it %s\n", "all", (double)p->total / 0x1p20,
         (double)p->available / 0x1p20, p->fits ? "fits" : "DOES NOT FIT");
     if (p->disk_bytes > 0) {
         printf("%-12s %12.1f  MiB of %s; a step reads %.1f and writes %.1f\n", "on disk",
