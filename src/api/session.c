@@ -99,15 +99,6 @@ static void warn_of_niter(const pl_session *s)
         pl_config_where(s->config, &s->config->lora.init, where), s->config->lora.init, (long long)s->lora.init_niter);
 }
 
-/* Tells whoever reads the adapter which model it is for, by a path that holds from every folder. */
-static int name_base(pl_error *err, pl_session *s)
-{
-    if (!s->config->model || s->lora.base_model_name_or_path) return 0;
-    s->lora.base_model_name_or_path = realpath(s->config->model, NULL);
-    if (s->lora.base_model_name_or_path) return 0;
-    return errno == ENOMEM ? PL_FAIL_NOMEM(err) : PL_FAIL(err, PL_EIO, "%s: %s", s->config->model, strerror(errno));
-}
-
 /* Declares the adapter, or frees what trains without one. */
 static int open_method(pl_error *err, pl_session *s)
 {
@@ -116,7 +107,6 @@ static int open_method(pl_error *err, pl_session *s)
     if (c->adapter) {
         PL_TRY(pl_adapter_open(err, c->adapter, &s->lora, &s->adapter_weights));
         s->has_adapter = true;
-        PL_TRY(name_base(err, s));
         return pl_model_adapt(err, s->model, &s->lora, train, false, (float)c->lora.lr_ratio, c->adapter);
     }
     if (!train) return 0;
@@ -127,10 +117,21 @@ static int open_method(pl_error *err, pl_session *s)
     }
     PL_TRY(pl_config_lora(err, c, &s->lora));
     s->has_adapter = true;
-    PL_TRY(name_base(err, s));
     warn_of_niter(s);
     pl_config_where(c, &c->lora.targets, where);
     return pl_model_adapt(err, s->model, &s->lora, true, true, (float)c->lora.lr_ratio, where);
+}
+
+/* Tells whoever reads the adapter that is trained which model it is for, by a path that holds from every folder. Random
+   weights have none: a folder that is given along with them is their tokenizer's. */
+static int name_base(pl_error *err, pl_session *s)
+{
+    const pl_config *c = s->config;
+    if (s->purpose != PL_PURPOSE_TRAIN || !s->has_adapter || c->from_scratch) return 0;
+    if (s->lora.base_model_name_or_path) return 0;
+    s->lora.base_model_name_or_path = realpath(c->model, NULL);
+    if (s->lora.base_model_name_or_path) return 0;
+    return errno == ENOMEM ? PL_FAIL_NOMEM(err) : PL_FAIL(err, PL_EIO, "%s: %s", c->model, strerror(errno));
 }
 
 /* Tensors that files have and models do not use: causal masks of old GPT-2 and GPT-NeoX files, rotary tables. */
@@ -247,6 +248,7 @@ int pl_session_open(pl_error *err, const pl_log *log, const pl_config *config, p
     int rc;
     PL_GO(failed, open_model(err, s));
     PL_GO(failed, open_method(err, s));
+    PL_GO(failed, name_base(err, s));
     PL_GO(failed, open_weights(err, s));
     PL_GO(failed, check_adapter(err, s));
     PL_GO(failed, pl_device_cpu(err, pl_session_threads(config), &s->device));

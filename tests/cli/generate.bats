@@ -155,6 +155,10 @@ ROWS
         without train --adapter out --data rows.txt --train.steps $steps --output further >/dev/null
     done
     grep -q "^model: $PWD/model" further/run.yaml || { cat further/run.yaml; return 1; }
+    # One that was trained on random weights is for none, and not for the folder that gave their tokenizer.
+    without train --from-scratch model/config.json --model model --data rows.txt --method lora --train.steps 1 \
+        --output random >/dev/null
+    grep -q '"base_model_name_or_path": null' random/adapter_config.json
     # A name that is no folder here is told; --model comes before it.
     sed -i "s|\"$PWD/model\"|\"someone/stories\"|" out/adapter_config.json
     status=0
