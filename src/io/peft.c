@@ -75,6 +75,9 @@ static int no_adapter(pl_error *err, const char *folder, const char *lacking)
                               "(load the adapter, then save_pretrained)"},
         {"config.json", "is a model's folder; a LoRA adapter's was expected"},
     };
+    if (pl_file_exists(folder)) {
+        return PL_FAIL(err, PL_EINPUT, "%s: is a file; the folder that holds a LoRA adapter was expected", folder);
+    }
     if (!pl_dir_exists(folder)) return PL_FAIL(err, PL_ENOENT, "%s: there is no such folder", folder);
     for (int i = 0; i < PL_COUNT(instead); i++) {
         char *path;

@@ -374,6 +374,7 @@ static void test_wrong_folders(void **state)
     FAILS(pl_adapter_open(&err, path_of(dir, "gone"), &c, &w), PL_ENOENT, "there is no such folder");
     FAILS(pl_adapter_open(&err, dir, &c, &w), PL_ENOENT, "holds no adapter_config.json");
     write_text(path_of(dir, "config.json"), "{}");
+    FAILS(pl_adapter_open(&err, path_of(dir, "config.json"), &c, &w), PL_EINPUT, "is a file; the folder");
     FAILS(pl_adapter_open(&err, dir, &c, &w), PL_EINPUT, "is a model's folder");
     write_json(path_of(dir, "adapter_config.json"), "{'peft_type': 'LORA', 'target_modules': 'all-linear'}");
     write_text(path_of(dir, "adapter_model.bin"), "x");
