@@ -144,6 +144,20 @@ bool pl_dir_exists(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
+int pl_dir_check(pl_error *err, const char *path, const char *expected, const pl_dir_mistake *mistakes, int count)
+{
+    if (pl_file_exists(path)) return PL_FAIL(err, PL_EINPUT, "%s: is a file; %s was expected", path, expected);
+    if (!pl_dir_exists(path)) return PL_FAIL(err, PL_ENOENT, "%s: there is no such folder", path);
+    for (int i = 0; i < count; i++) {
+        char *name;
+        PL_TRY(pl_path_join(err, path, mistakes[i].name, &name));
+        bool there = pl_file_exists(name);
+        free(name);
+        if (there) return PL_FAIL(err, PL_EINPUT, "%s: %s", path, mistakes[i].message);
+    }
+    return 0;
+}
+
 int pl_dir_make(pl_error *err, const char *path)
 {
     char *copy;

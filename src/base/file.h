@@ -29,6 +29,16 @@ int pl_file_stream(pl_error *err, const char *path,
     int (*piece)(pl_error *err, void *user, const void *bytes, size_t size), void *user);
 bool pl_file_exists(const char *path); /* a regular file (links followed) */
 bool pl_dir_exists(const char *path);
+
+typedef struct pl_dir_mistake {
+    const char *name;    /* of a file that tells what a folder is instead of what was expected */
+    const char *message; /* what is said of the folder then */
+} pl_dir_mistake;
+
+/* Why a folder may lack what is looked for in it: PL_EINPUT if it is a file in the place of `expected`, PL_ENOENT if it
+   is not there, PL_EINPUT if it holds the file of one of the mistakes, the first of which tells; else 0. */
+int pl_dir_check(pl_error *err, const char *path, const char *expected, const pl_dir_mistake *mistakes, int count);
+
 int pl_dir_make(pl_error *err, const char *path);   /* with its parents; one that is there is fine */
 int pl_dir_remove(pl_error *err, const char *path); /* with all that is in it; one that is absent is fine */
 int pl_dir_sync(pl_error *err, const char *path);   /* fsync of the folder itself */

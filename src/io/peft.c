@@ -68,24 +68,12 @@ static int check_keys(pl_error *err, const char *path, const pl_weights *w)
 /* Says what a folder without adapter_config.json, or without the tensors, holds instead. */
 static int no_adapter(pl_error *err, const char *folder, const char *lacking)
 {
-    static const struct {
-        const char *name, *message;
-    } instead[] = {
+    static const pl_dir_mistake mistakes[] = {
         {"adapter_model.bin", "has its tensors as adapter_model.bin only; have PEFT write them as safetensors first "
                               "(load the adapter, then save_pretrained)"},
         {"config.json", "is a model's folder; a LoRA adapter's was expected"},
     };
-    if (pl_file_exists(folder)) {
-        return PL_FAIL(err, PL_EINPUT, "%s: is a file; the folder that holds a LoRA adapter was expected", folder);
-    }
-    if (!pl_dir_exists(folder)) return PL_FAIL(err, PL_ENOENT, "%s: there is no such folder", folder);
-    for (int i = 0; i < PL_COUNT(instead); i++) {
-        char *path;
-        PL_TRY(pl_path_join(err, folder, instead[i].name, &path));
-        bool there = pl_file_exists(path);
-        free(path);
-        if (there) return PL_FAIL(err, PL_EINPUT, "%s: %s", folder, instead[i].message);
-    }
+    PL_TRY(pl_dir_check(err, folder, "the folder that holds a LoRA adapter", mistakes, PL_COUNT(mistakes)));
     return PL_FAIL(err, PL_ENOENT, "%s: holds no %s", folder, lacking);
 }
 

@@ -109,9 +109,7 @@ static int open_index(pl_error *err, pl_weights *w, const char *folder, const ch
 /* Says what a folder without weights of ours holds instead. */
 static int no_weights(pl_error *err, const char *folder)
 {
-    static const struct {
-        const char *name, *message;
-    } others[] = {
+    static const pl_dir_mistake mistakes[] = {
         {"adapter_model.safetensors", "is an adapter, not a model; it is used together with the model that it was "
                                       "trained for"},
         {"pytorch_model.bin", "has its weights as pytorch_model.bin only; have transformers write them as safetensors "
@@ -119,19 +117,7 @@ static int no_weights(pl_error *err, const char *folder)
         {"pytorch_model.bin.index.json", "has its weights as pytorch_model-*.bin only; have transformers write them as "
                                          "safetensors first (load the model, then save_pretrained)"},
     };
-    if (!pl_dir_exists(folder)) {
-        if (pl_file_exists(folder)) {
-            return PL_FAIL(err, PL_EINPUT, "%s: is a file; a model's folder was expected", folder);
-        }
-        return PL_FAIL(err, PL_ENOENT, "%s: there is no such folder", folder);
-    }
-    for (int i = 0; i < PL_COUNT(others); i++) {
-        char *path;
-        PL_TRY(pl_path_join(err, folder, others[i].name, &path));
-        bool there = pl_file_exists(path);
-        free(path);
-        if (there) return PL_FAIL(err, PL_EINPUT, "%s: %s", folder, others[i].message);
-    }
+    PL_TRY(pl_dir_check(err, folder, "a model's folder", mistakes, PL_COUNT(mistakes)));
     return PL_FAIL(err, PL_ENOENT, "%s: holds neither model.safetensors nor model.safetensors.index.json", folder);
 }
 
